@@ -1,0 +1,133 @@
+"""All that an algorithm sees of the cluster it runs on.
+
+An algorithm is a coroutine per worker over `Worker`. Both clusters implement this class and share
+nothing else, so the same file of code runs on MPI ranks and on the virtual clock.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Kind(IntEnum):
+    """What a message says. At equal virtual times data (UPDATE) arrives before control."""
+
+    UPDATE = 0  # a locally updated estimate, sent to the neighbours
+    THRESHOLD = 1  # iteration k ends now (DTUR)
+    CLOSE = 2  # whose UPDATE(k) the sender has: one half of the handshake on an edge
+    VISITED = 3  # a connecting edge took part in iteration k (DTUR)
+    STOP = 4  # the iteration before which everyone stops (--max_time)
+    PEER_LOST = 5  # made by the cluster when a peer dies
+
+
+class Message(NamedTuple):
+    """What one worker tells another.
+
+    `body` holds a few integers; `vector` is a float32 array of one dimension or None. A vector is
+    read-only once sent: the virtual cluster hands the very same array to the receiver.
+    """
+
+    kind: Kind
+    iteration: int
+    source: int
+    body: tuple[int, ...] = ()
+    vector: np.ndarray | None = None
+
+
+Match = Callable[[Message], bool]
+
+
+class _Interrupted:
+    def __repr__(self) -> str:
+        return "INTERRUPTED"
+
+
+INTERRUPTED: Any = _Interrupted()
+"""What `Worker.compute` returns when a message matching `until` came first."""
+
+
+class Worker(ABC):
+    """One process of a cluster, as an algorithm sees it.
+
+    Attributes:
+        rank: this process, 0 … size-1.
+        size: number of processes.
+        workers: ranks that learn, ascending.
+        servers: ranks that serve parameters, ascending; empty for the consensus family.
+    """
+
+    rank: int
+    size: int
+    workers: Sequence[int]
+    servers: Sequence[int]
+
+    @abstractmethod
+    def now(self) -> float:
+        """Seconds on this cluster's clock since the common start."""
+
+    @abstractmethod
+    async def compute(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        index: int,
+        work: float = 1.0,
+        until: Match | None = None,
+    ) -> Any:
+        """Run `fn(*args)` and return its result, or INTERRUPTED when `until` matches first.
+
+        `index` is the iteration at which the computation starts: with the rank it keys the drawn
+        delay. `work` counts minibatches; 0 is free of charge. The call lasts max(real, drawn)
+        seconds on MPI and the drawn time on the virtual clock. The message that interrupts is
+        left for `receive` or `take`.
+        """
+
+    @abstractmethod
+    def send(self, dest: int, message: Message) -> None:
+        """Hand `message` to the network; never blocks. One link delivers in the order sent."""
+
+    @abstractmethod
+    def broadcast(self, message: Message) -> None:
+        """`send` to every other rank."""
+
+    @abstractmethod
+    async def receive(self, match: Match, timeout: float | None = None) -> Message | None:
+        """The oldest message that matches, or None after `timeout` seconds.
+
+        Raises PeerLost when a peer has died, unless `match` accepts its PEER_LOST message.
+        """
+
+    @abstractmethod
+    def take(self, match: Match) -> list[Message]:
+        """All messages that match and are here already, oldest first, removed. Never waits."""
+
+    @abstractmethod
+    def spawn(self, activity: Coroutine[Any, Any, Any]) -> None:
+        """Run a second activity of this rank beside its main one. It ends with the main one."""
+
+    @abstractmethod
+    async def barrier(self, group: Sequence[int]) -> None:
+        """Return once every rank of `group` has called it."""
+
+    @abstractmethod
+    async def allreduce(self, vector: np.ndarray, group: Sequence[int]) -> np.ndarray:
+        """The elementwise sum over `group`, summed in rank order."""
+
+    @abstractmethod
+    async def checkpoint(self, snapshot: Callable[[], Any]) -> None:
+        """A consistent cut: wait until all workers are here and every message sent has arrived,
+        then save `snapshot()`. The time spent here is no part of any iteration.
+        """
+
+    @abstractmethod
+    def rng(self, purpose: str, index: int) -> np.random.Generator:
+        """A generator keyed by (seed, purpose, rank, index): there is no stream state to save."""
+
+    @abstractmethod
+    def record(self, event: str, **fields: Any) -> None:
+        """Tell the run's recorder; costs no time on the virtual clock."""
