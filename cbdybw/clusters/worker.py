@@ -6,6 +6,7 @@ nothing else, so the same file of code runs on MPI ranks and on the virtual cloc
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from enum import IntEnum
@@ -40,6 +41,12 @@ class Message(NamedTuple):
 
 
 Match = Callable[[Message], bool]
+
+
+def keyed_rng(seed: int, purpose: str, rank: int, index: int) -> np.random.Generator:
+    """The generator that belongs to (seed, purpose, rank, index), on every cluster."""
+    key = np.random.SeedSequence((seed, zlib.crc32(purpose.encode()), rank, index))
+    return np.random.Generator(np.random.Philox(key))
 
 
 class _Interrupted:
