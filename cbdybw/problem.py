@@ -33,3 +33,38 @@ class Problem(Protocol):
 
     def evaluate(self, w: np.ndarray) -> Evaluation:
         """Training loss and test error of the estimate `w`."""
+
+
+class Weightless:
+    """An estimate of a timing-only run: a size on the wire, no content.
+
+    It stands for the zero vector, so that the algorithms need to know nothing about it.
+    """
+
+    __slots__ = ("nbytes",)
+
+    def __init__(self, nbytes: int = 0):
+        self.nbytes = nbytes
+
+    def _itself(self, *_: Any) -> Weightless:
+        return self
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _itself
+
+
+class Timing:
+    """The problem of a timing-only run: `parameters` float32 values that nobody computes."""
+
+    dim = 0
+
+    def __init__(self, parameters: int = 0):
+        self._estimate = Weightless(4 * parameters)
+
+    def initial(self, rng: np.random.Generator) -> Weightless:
+        return self._estimate
+
+    def batch(self, rank: int, index: int) -> None:
+        return None
+
+    def gradient(self, w: Weightless, batch: None) -> Weightless:
+        return w

@@ -1,0 +1,18 @@
+"""How workers synchronise: one module a family, each the paper's pseudo-code line by line."""
+
+from cbdybw.algorithms.consensus import cb_full
+from cbdybw.algorithms.dybw import cb_dybw
+from cbdybw.algorithms.plan import Algorithm
+
+ALGORITHMS = {
+    "cb_full": Algorithm(
+        cb_full,
+        "arXiv 2102.06280, Algorithm 1 with S_j(k) = N_j",
+        "every worker waits for all of its neighbours",
+    ),
+    "cb_dybw": Algorithm(
+        cb_dybw,
+        "arXiv 2102.06280, Algorithms 1 and 2",
+        "a threshold decides in each iteration which slow neighbours are left out",
+    ),
+}

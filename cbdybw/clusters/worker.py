@@ -18,7 +18,7 @@ import numpy as np
 class Kind(IntEnum):
     """What a message says. At equal virtual times data (UPDATE) arrives before control."""
 
-    UPDATE = 0  # a locally updated estimate, sent to the neighbours
+    UPDATE = 0  # a locally updated estimate, sent to the neighbours; the only data so far
     THRESHOLD = 1  # iteration k ends now (DTUR)
     CLOSE = 2  # whose UPDATE(k) the sender has: one half of the handshake on an edge
     VISITED = 3  # a connecting edge took part in iteration k (DTUR)
@@ -41,6 +41,14 @@ class Message(NamedTuple):
 
 
 Match = Callable[[Message], bool]
+
+
+def describe(match: Match) -> str:
+    """What a match made by a function such as `update(k=3, source=1)` waits for, for reports."""
+    names = match.__code__.co_freevars
+    values = (cell.cell_contents for cell in match.__closure__ or ())
+    keys = ", ".join(f"{name}={value!r}" for name, value in zip(names, values, strict=True))
+    return f"{match.__qualname__.split('.<locals>')[0]}({keys})"
 
 
 def keyed_rng(seed: int, purpose: str, rank: int, index: int) -> np.random.Generator:
@@ -96,7 +104,10 @@ class Worker(ABC):
 
     @abstractmethod
     def send(self, dest: int, message: Message) -> None:
-        """Hand `message` to the network; never blocks. One link delivers in the order sent."""
+        """Hand `message` to the network; never blocks. One link delivers in the order sent.
+
+        A worker may send to itself.
+        """
 
     @abstractmethod
     def broadcast(self, message: Message) -> None:

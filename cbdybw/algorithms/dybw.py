@@ -1,0 +1,256 @@
+"""cb-DyBW: a threshold decides in each iteration which slow neighbours are left out.
+
+Source: Xiong et al., arXiv 2102.06280, Algorithm 1 (cb-DyBW) and Algorithm 2 (DTUR). How the
+threshold is agreed on without a centre is this project's protocol; WORKSPACE_NOTES.md explains it.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+
+from cbdybw.algorithms.plan import Plan, State, message
+from cbdybw.clusters.worker import INTERRUPTED, Kind, Match, Message, Worker
+from cbdybw.mixing import combine, metropolis
+from cbdybw.problem import Problem
+
+
+async def cb_dybw(worker: Worker, problem: Problem, plan: Plan, state: State) -> State:
+    """Algorithm 1 for worker j = `worker.rank`, from `state.k` on; returns its last state.
+
+    Straggler policies (a straggler has not finished when θ(k) comes):
+        carry: it keeps computing and joins the iteration that is open when it finishes.
+        drop: it abandons its gradient, w_j(k) = w_j(k-1).
+        late: it finishes step k alone, w_j(k) = w̃_j(k), and starts k+1 behind the others.
+        paper: as late, but the rest of its step costs no time (virtual cluster only).
+    """
+    j, neighbours = worker.rank, plan.neighbours[worker.rank]
+    threshold = Threshold(worker, plan, state)
+    k, w, g, fresh = state.k, state.w, state.gradient, state.resumed
+    interruptible = plan.policy in ("drop", "paper")
+
+    while k < threshold.stop:
+        if plan.cut_before(k) and not fresh:
+            await worker.checkpoint(lambda: threshold.state(k, w, g))  # noqa: B023
+            worker.record("resume", k=k)
+        fresh = False
+        if g is None:  # 1. a minibatch gradient at w_j(k-1)
+            until = threshold_from(k) if interruptible else None
+            batch = problem.batch(j, k)
+            g = await worker.compute(problem.gradient, w, batch, index=k, until=until)
+        threshold.hear(k)
+        if threshold.fired >= k:  # θ(k) came first: S_j(k) = ∅, P_jj(k) = 1
+            if g is INTERRUPTED and plan.policy == "paper":
+                g = await worker.compute(problem.gradient, w, batch, index=k, work=0)
+            if plan.policy in ("late", "paper"):
+                w = w - plan.eta(k) * g
+            worker.record("skip", k=k, w=w, used=plan.policy in ("late", "paper"))
+            g = g if plan.policy == "carry" else None
+            k += 1
+            continue
+        local, g = w - plan.eta(k) * g, None  # 2. w̃_j(k)
+        for i in neighbours:  # 3.
+            worker.send(i, Message(Kind.UPDATE, k, j, vector=local))
+        updates = await threshold.wait(k)  # 4. until θ(k)
+        row = await handshake(worker, k, neighbours, updates if k < threshold.stop else {})  # 5.
+        active = sorted(row.keys() - {j})
+        w = combine(row, {j: local, **{i: updates[i] for i in active}})  # 6.
+        worker.record("average", k=k, w=w, active=active, row=row)
+        threshold.visited(k, active)
+        k += 1
+    return threshold.state(k, w, g)
+
+
+async def handshake(
+    worker: Worker, k: int, neighbours: Sequence[int], updates: Collection[int]
+) -> dict[int, float]:
+    """Row j of P(k). Edge (i, j) is active iff i and j each have the other's UPDATE(k).
+
+    Each worker tells its neighbours its S and hears S_i from the members of S. They have finished
+    iteration k too, so they answer. The weights use the sizes |S| that were told, which both ends
+    of an edge know: P is symmetric and doubly stochastic whatever the network does.
+    """
+    j, members = worker.rank, sorted(updates)
+    close = Message(Kind.CLOSE, k, j, body=tuple(members))
+    for i in neighbours:
+        worker.send(i, close)
+    told = {i: (await worker.receive(message(Kind.CLOSE, k, i))).body for i in members}
+    return metropolis(j, len(members), {i: len(s) for i, s in told.items() if j in s})
+
+
+class Threshold:
+    """Algorithm 2 (DTUR) at worker j: when θ(k) comes, and which edges have been visited.
+
+    The worker that sees an unvisited connecting edge complete, because it has finished and has the
+    other end's UPDATE(k), tells everybody that iteration k ends. That ends k and says no more: a
+    threshold may overtake an update on a real network, so the edge counts as visited only when the
+    handshake has shown that its two ends averaged.
+
+    Attributes:
+        fired: the last iteration known to have ended.
+        stop: the iteration before which everybody stops.
+        dtur: the epochs.
+    """
+
+    def __init__(self, worker: Worker, plan: Plan, state: State):
+        self._worker, self._max_time = worker, plan.max_time
+        self.fired = state.k - 1
+        self.stop = plan.iterations if state.stop is None else state.stop
+        self.dtur = Dtur(plan.connecting, plan.edge_rule).restore(state.visits)
+
+    def hear(self, k: int) -> None:
+        """Take in all news; drop what is left of iterations before k."""
+
+        def news_or_stale(m: Message) -> bool:
+            return m.kind == Kind.THRESHOLD or m.kind == Kind.VISITED or m.iteration < k
+
+        for m in self._worker.take(news_or_stale):
+            self._note(m)
+
+    def _note(self, m: Message) -> None:
+        if m.kind == Kind.THRESHOLD:
+            self.fired = max(self.fired, m.iteration)
+            if m.body:  # the sender's time was over
+                self.stop = min(self.stop, m.iteration + 1)
+        elif m.kind == Kind.VISITED:
+            self.dtur.visit(m.iteration, m.body[0])
+
+    async def wait(self, k: int) -> dict[int, np.ndarray]:
+        """Wait for θ(k), causing it where this worker is the one to see it; i → w̃_i(k)."""
+        worker, j = self._worker, self._worker.rank
+        updates: dict[int, np.ndarray] = {}
+        told = False
+        while True:
+            for m in worker.take(message(Kind.UPDATE, k)):
+                updates[m.source] = m.vector
+            if self.fired >= k or self.stop <= k:
+                return updates
+            if not told and any(self.dtur.unvisited(j, i) for i in updates):
+                body = (1,) if worker.now() >= self._max_time else ()
+                # To itself too: who finishes at this very instant has finished by θ(k).
+                worker.send(j, Message(Kind.THRESHOLD, k, j, body))
+                worker.broadcast(Message(Kind.THRESHOLD, k, j, body))
+                told = True
+            m = await worker.receive(update_or_news(k))
+            if m.kind == Kind.UPDATE:
+                updates[m.source] = m.vector
+            else:
+                self._note(m)
+            self.hear(k)
+
+    def visited(self, k: int, active: Iterable[int]) -> None:
+        """The lower end of each new active connecting edge tells everybody."""
+        j = self._worker.rank
+        for i in active:
+            if j < i and self.dtur.unvisited(j, i):
+                n = self.dtur.number(j, i)
+                self._worker.broadcast(Message(Kind.VISITED, k, j, (n,)))
+                self.dtur.visit(k, n)
+
+    def state(self, k: int, w: np.ndarray, g: np.ndarray | None) -> State:
+        """What lasts, after all news has been taken in."""
+        self.hear(k)
+        return State(k, w, g, self.dtur.log, self.stop, resumed=True)
+
+
+def threshold_from(k: int) -> Match:
+    """Matches a threshold that ends iteration k (or a later one, and k with it)."""
+
+    def matches(m: Message) -> bool:
+        return m.kind == Kind.THRESHOLD and m.iteration >= k
+
+    return matches
+
+
+def update_or_news(k: int) -> Match:
+    """Matches UPDATE(k), and thresholds and visits of any iteration."""
+
+    def matches(m: Message) -> bool:
+        kind = m.kind
+        return (
+            kind == Kind.THRESHOLD
+            or kind == Kind.VISITED
+            or (kind == Kind.UPDATE and m.iteration == k)
+        )
+
+    return matches
+
+
+class Dtur:
+    """The epochs of Algorithm 2: which connecting edges this epoch has visited (𝒫'_m).
+
+    It knows edges and iterations and no network. Every worker replays the same VISITED messages in
+    the order of k, so all agree, however late a message comes in. An epoch ends when all edges are
+    visited; the next begins with the next iteration. Rule "one" counts the smallest still unvisited
+    edge of an iteration, "all" counts all of them.
+    """
+
+    def __init__(self, edges: Sequence[tuple[int, int]], rule: str):
+        self._number = {edge: n for n, edge in enumerate(edges)}
+        self._one = rule == "one"
+        self._log: list[tuple[int, int]] = []  # (k, edge number), ascending
+        self._starts = [0]  # where in the log each epoch begins
+        self._epoch_of: dict[int, int] = {}  # the last epoch that visited the edge
+        self._left = len(edges)  # unvisited edges of this epoch
+        self._complete = -1  # the last iteration in which no more edges count
+
+    @property
+    def epoch(self) -> int:
+        """m, the number of epochs that are complete."""
+        return len(self._starts) - 1
+
+    @property
+    def log(self) -> np.ndarray:
+        """All visits (k, edge number), shape (n, 2)."""
+        return np.array(self._log, np.int64).reshape(-1, 2)
+
+    def number(self, i: int, j: int) -> int | None:
+        """The number of edge {i, j} among the connecting edges, if it is one."""
+        return self._number.get((i, j) if i < j else (j, i))
+
+    def unvisited(self, i: int, j: int) -> bool:
+        """Whether {i, j} is a connecting edge that this epoch has not visited."""
+        n = self.number(i, j)
+        return n is not None and self._epoch_of.get(n) != self.epoch
+
+    def visit(self, k: int, n: int) -> None:
+        """Edge number n took part in iteration k."""
+        at = bisect.bisect_left(self._log, (k, n))
+        if at == len(self._log):
+            self._log.append((k, n))
+            self._count(at)
+        elif self._log[at] != (k, n):
+            self._log.insert(at, (k, n))
+            self._recount(at)
+
+    def restore(self, log: Iterable[tuple[int, int]]) -> Dtur:
+        """Replay a saved log."""
+        for k, n in log:
+            self.visit(int(k), int(n))
+        return self
+
+    def _count(self, at: int) -> None:
+        k, n = self._log[at]
+        if k <= self._complete or self._epoch_of.get(n) == self.epoch:
+            return
+        self._epoch_of[n] = self.epoch
+        self._left -= 1
+        if self._one or self._left == 0:
+            self._complete = k
+        if self._left == 0:
+            self._starts.append(at + 1)
+            self._left = len(self._number)
+
+    def _recount(self, at: int) -> None:
+        """A message came late: count again from the start of the epoch that it belongs to."""
+        while self._starts[-1] > at:
+            self._starts.pop()
+        first = self._starts[-1]
+        for n, epoch in self._epoch_of.items():
+            self._epoch_of[n] = min(epoch, self.epoch - 1)
+        self._left = len(self._number)
+        self._complete = self._log[first - 1][0] if first else -1
+        for later in range(first, len(self._log)):
+            self._count(later)

@@ -1,0 +1,83 @@
+"""What an algorithm is given beside the problem, and what lasts of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cbdybw.clusters.worker import Kind, Match, Message, Worker
+from cbdybw.problem import Problem
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The settings of a consensus algorithm, the same on all workers.
+
+    Attributes:
+        neighbours: N_j of every worker j, ascending.
+        connecting: DTUR's edges (i, j), i < j: a path or a spanning tree of the graph.
+        diameter: of the graph; how many iterations news needs to reach everybody.
+        eta: η(k), the learning rate of iteration k.
+        iterations: K.
+        policy: what a straggler does: carry, drop, late, or paper (spec: section 8).
+        edge_rule: which of several new edges of one iteration count: one or all.
+        barrier: cb-Full's: global or neighbours.
+        max_time: seconds after which the workers agree to stop.
+        checkpoint_every: iterations between two consistent cuts; 0: none.
+    """
+
+    neighbours: Sequence[tuple[int, ...]]
+    connecting: Sequence[tuple[int, int]]
+    diameter: int
+    eta: Callable[[int], float]
+    iterations: int
+    policy: str = "carry"
+    edge_rule: str = "one"
+    barrier: str = "global"
+    max_time: float = float("inf")
+    checkpoint_every: int = 0
+
+    def cut_before(self, k: int) -> bool:
+        """Whether the workers save a consistent cut before iteration k."""
+        return self.checkpoint_every > 0 and k > 0 and k % self.checkpoint_every == 0
+
+
+@dataclass
+class State:
+    """All that lasts of a worker between two iterations.
+
+    Attributes:
+        k: the next iteration.
+        w: the estimate w_j(k-1).
+        gradient: a finished gradient that has not entered an estimate yet (`carry`).
+        visits: DTUR's log, shape (n, 2): (iteration, number of the connecting edge).
+        stop: the iteration before which this worker stops.
+        resumed: whether `k` is where a cut was made, so that it isn't made again.
+    """
+
+    k: int
+    w: np.ndarray
+    gradient: np.ndarray | None = None
+    visits: np.ndarray = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    stop: int | None = None
+    resumed: bool = False
+
+
+class Algorithm(NamedTuple):
+    """A row of the table of algorithms."""
+
+    run: Callable[[Worker, Problem, Plan, State], Any]
+    paper: str
+    says: str
+
+
+def message(kind: Kind, k: int, source: int | None = None) -> Match:
+    """Matches messages of this kind and iteration (from `source`)."""
+
+    def matches(m: Message) -> bool:
+        return m.kind == kind and m.iteration == k and (source is None or m.source == source)
+
+    return matches

@@ -1,0 +1,129 @@
+"""How long messages travel on the virtual cluster.
+
+A sender's network card sends one message after the other at the link's bandwidth; then the message
+travels for the link's latency. A link never reorders.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from collections.abc import Mapping
+
+import numpy as np
+
+from cbdybw import specs
+from cbdybw.clusters.worker import Kind, Message
+from cbdybw.errors import BadInput
+
+HEADER = 16  # bytes of a message beside its body (8 bytes each) and its vector [choice]
+
+
+class Network:
+    """A time model of links.
+
+    Args:
+        latency: seconds that every message travels.
+        bandwidth: bytes per second of every sender.
+        jitter: mean of an exponential further latency, drawn for each message.
+        links: (source, dest) → (latency, bandwidth) where they differ.
+        seed: of the jitter, which is keyed by (seed, source, dest, kind, iteration).
+    """
+
+    def __init__(
+        self,
+        latency: float = 0.0,
+        bandwidth: float = math.inf,
+        jitter: float = 0.0,
+        links: Mapping[tuple[int, int], tuple[float, float]] | None = None,
+        seed: int = 0,
+    ):
+        self._default, self._jitter, self._seed = (latency, bandwidth), jitter, seed
+        self._links = links or {}
+        self.instant = latency == 0 and bandwidth == math.inf and jitter == 0 and not self._links
+        self._card_free: dict[int, float] = {}
+        self._last: dict[tuple[int, int], tuple[float, bool]] = {}
+
+    def arrival(
+        self, source: int, dest: int, message: Message, now: float
+    ) -> tuple[float, bool]:
+        """When the message arrives, and whether it comes right behind control on its link."""
+        latency, bandwidth = self._links.get((source, dest), self._default)
+        nbytes = HEADER + 8 * len(message.body)
+        nbytes += message.vector.nbytes if message.vector is not None else 0
+        sent = max(now, self._card_free.get(source, 0.0)) + nbytes / bandwidth
+        self._card_free[source] = sent
+        time = sent + latency + self._extra(source, dest, message)
+        last, behind = self._last.get((source, dest), (-1.0, False))
+        time = max(time, last)
+        behind = time == last and behind
+        self._last[source, dest] = (time, behind or message.kind >= Kind.THRESHOLD)
+        return time, behind
+
+    def _extra(self, source: int, dest: int, message: Message) -> float:
+        if not self._jitter:
+            return 0.0
+        key = struct.pack("<5q", self._seed, source, dest, message.kind, message.iteration)
+        word = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
+        return -self._jitter * math.log((word + 1) / 2**64)
+
+    def barrier(self, members: int) -> float:
+        """Seconds of a dissemination barrier: ⌈log₂ n⌉ rounds of one latency."""
+        return math.ceil(math.log2(members)) * self._default[0] if members > 1 else 0.0
+
+    def allreduce(self, members: int, vector: np.ndarray) -> float:
+        """Seconds of a ring allreduce: 2(n-1) rounds of one n-th of the vector."""
+        latency, bandwidth = self._default
+        return 2 * (members - 1) * (latency + vector.nbytes / members / bandwidth)
+
+
+def _read_bandwidth(text: str) -> float:
+    rate = float(text)
+    if not rate > 0:
+        raise ValueError
+    return rate
+
+
+KEYS = {
+    "latency": specs.number(0, default="0"),
+    "bandwidth": specs.Value(_read_bandwidth, "bytes per second above 0, or inf", "inf"),
+    "jitter": specs.number(0, default="0"),
+    "links": specs.Value(str, "the path of a file of links", ""),
+}
+USAGE = "latency=0,bandwidth=inf,jitter=0,links=FILE"
+
+
+def parse(text: str, workers: int, seed: int) -> Network:
+    """`latency=0.001,bandwidth=1e9,jitter=0,links=FILE`, each key optional; "" is instant.
+
+    A line of the file is `i j latency bandwidth` and overrides both directions of a link.
+    """
+    name, keys = specs.parse(text, "--network")
+    if name:
+        raise BadInput(f"--network={text}: {name!r} is no pair key=value; use {USAGE}")
+    values = specs.read(keys, KEYS, f"--network={text}", USAGE)
+    path = values.pop("links")
+    return Network(**values, links=_links(path, workers) if path else None, seed=seed)
+
+
+def _links(path: str, workers: int) -> dict[tuple[int, int], tuple[float, float]]:
+    try:
+        with open(path) as file:
+            lines = file.read().splitlines()
+    except OSError as error:
+        raise BadInput(f"--network: links={path}: {error.strerror}; give a readable file") from None
+    links = {}
+    for n, line in enumerate(lines, 1):
+        words = line.split("#")[0].split()
+        if not words:
+            continue
+        try:
+            i, j = int(words[0]), int(words[1])
+            latency, bandwidth = KEYS["latency"].read(words[2]), _read_bandwidth(words[3])
+        except (ValueError, IndexError):
+            raise BadInput(f"{path}:{n}: {line!r} is not `i j latency bandwidth`") from None
+        if i == j or not (0 <= i < workers and 0 <= j < workers):
+            raise BadInput(f"{path}:{n}: no link {i} {j} among the ranks 0 … {workers - 1}")
+        links[i, j] = links[j, i] = (latency, bandwidth)
+    return links

@@ -1,0 +1,69 @@
+"""Mixing matrices: Metropolis weights, the average they define, and checks.
+
+Source: cb-DyBW, Algorithm 1 and assumption A1 (the Metropolis rule).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import networkx as nx
+import numpy as np
+
+
+def metropolis(j: int, size: int, sizes: Mapping[int, int]) -> dict[int, float]:
+    """Row j of P: P_ij = 1 / (1 + max(p_i, p_j)) for active i, the rest on the diagonal.
+
+    `size` is p_j, `sizes` maps each active neighbour i to p_i. The matrix of all rows is
+    symmetric and doubly stochastic iff membership is symmetric (i active for j iff j for i).
+    """
+    row = {i: 1.0 / (1 + max(size, p)) for i, p in sizes.items()}
+    row[j] = 1.0 - sum(row.values())
+    return row
+
+
+def combine(row: Mapping[int, float], vectors: Mapping[int, np.ndarray]) -> np.ndarray:
+    """Σ_i P_ij w̃_i over the ranks of `vectors`, summed in rank order, as a new vector."""
+    first, *rest = sorted(vectors)
+    mean = row[first] * vectors[first]
+    if not isinstance(mean, np.ndarray):  # Weightless
+        return mean
+    term = np.empty_like(mean)
+    for i in rest:
+        np.multiply(vectors[i], row[i], out=term)
+        np.add(mean, term, out=mean)
+    return mean
+
+
+def full_matrix(graph: nx.Graph) -> np.ndarray:
+    """P when every neighbour is active (cb-Full), shape (N, N)."""
+    n = graph.number_of_nodes()
+    return matrix(n, [tuple(graph[j]) for j in range(n)])
+
+
+def matrix(
+    n: int, active: Sequence[Sequence[int]], sizes: Sequence[int] | None = None
+) -> np.ndarray:
+    """P from each worker's active neighbours; `sizes` are the announced |S_j| where they differ
+    from the number of active ones. Shape (n, n), float64."""
+    sizes = sizes if sizes is not None else [len(s) for s in active]
+    p = np.zeros((n, n))
+    for j, members in enumerate(active):
+        for i, weight in metropolis(j, sizes[j], {i: sizes[i] for i in members}).items():
+            p[j, i] = weight
+    return p
+
+
+def violation(p: np.ndarray) -> float:
+    """How far P is from symmetric, doubly stochastic and non-negative (0: not at all)."""
+    return max(
+        float(np.abs(p - p.T).max()),
+        float(np.abs(p.sum(0) - 1).max()),
+        float(np.abs(p.sum(1) - 1).max()),
+        float(-min(p.min(), 0.0)),
+    )
+
+
+def second_eigenvalue(p: np.ndarray) -> float:
+    """|λ₂| of a symmetric P: the factor by which one averaging shrinks disagreement."""
+    return float(np.sort(np.abs(np.linalg.eigvalsh(p)))[-2])

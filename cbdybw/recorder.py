@@ -1,0 +1,94 @@
+"""What the workers of one process tell during a run, added up as they tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+class Recorder:
+    """Counts, close times and copies of estimates, per iteration.
+
+    Attributes:
+        last_close: seconds at which the last worker of this process ended iteration k, shape (K,).
+        finishers: workers that averaged in iteration k.
+        active: Σ_j |active neighbours of j| in iteration k.
+        used: gradients that entered an estimate in iteration k.
+        resumed: k → seconds at which the workers went on after a consistent cut.
+        copies: number of iterations done → rank → estimate; every `eval_every` and the last.
+    """
+
+    def __init__(
+        self,
+        iterations: int,
+        eval_every: int = 0,
+        workers: int = 0,
+        complete: Callable[[int, dict[int, np.ndarray]], None] | None = None,
+    ):
+        """`complete(n, estimates)` takes over the copies as soon as `workers` have given them."""
+        self.last_close = np.full(iterations, -np.inf)
+        self.finishers, self.active, self.used = np.zeros((3, iterations), np.int64)
+        self.resumed: dict[int, float] = {}
+        self.copies: dict[int, dict[int, np.ndarray]] = {}
+        self._eval_every, self._workers, self._complete = eval_every, workers, complete
+
+    def record(self, rank: int, time: float, event: str, fields: dict[str, Any]) -> None:
+        """Called by the cluster for each `Worker.record`."""
+        k = fields["k"]
+        if event == "average":
+            if time > self.last_close[k]:
+                self.last_close[k] = time
+            self.finishers[k] += 1
+            self.active[k] += len(fields["active"])
+            self.used[k] += 1
+        elif event == "skip":
+            self.used[k] += fields["used"]
+        else:  # resume
+            self.resumed[k] = max(time, self.resumed.get(k, -np.inf))
+            return
+        if self._eval_every and (k + 1) % self._eval_every == 0:
+            self.copy(k + 1, rank, fields["w"])
+
+    def copy(self, done: int, rank: int, w: np.ndarray) -> None:
+        """Keep the estimate of `rank` after `done` iterations; a vector is never changed."""
+        estimates = self.copies.setdefault(done, {})
+        estimates[rank] = w
+        if self._complete is not None and len(estimates) == self._workers:
+            self._complete(done, self.copies.pop(done))
+
+    def merge(self, others: list[Recorder]) -> None:
+        """Add what the other processes of the same run were told."""
+        for other in others:
+            np.maximum(self.last_close, other.last_close, out=self.last_close)
+            for mine, theirs in (
+                (self.finishers, other.finishers),
+                (self.active, other.active),
+                (self.used, other.used),
+            ):
+                mine += theirs
+            for k, time in other.resumed.items():
+                self.resumed[k] = max(time, self.resumed.get(k, -np.inf))
+            for done, estimates in other.copies.items():
+                self.copies.setdefault(done, {}).update(estimates)
+
+    @property
+    def iterations(self) -> int:
+        """Iterations that at least one worker closed by averaging."""
+        closed = np.flatnonzero(self.finishers)
+        return int(closed[-1]) + 1 if len(closed) else 0
+
+    def paused(self, k: int) -> float:
+        """Seconds before iteration k that consistent cuts took, outside any iteration."""
+        return sum(time - self.last_close[cut - 1] for cut, time in self.resumed.items() if cut < k)
+
+    def mean_iteration_seconds(self) -> float:
+        """(last close of the last iteration - common start - time at cuts) / iterations."""
+        n = self.iterations
+        return (float(self.last_close[n - 1]) - self.paused(n)) / n if n else float("nan")
+
+    def mean_backup_workers(self, degrees: int) -> float:
+        """Mean over workers and iterations of b_j(k) = |N_j| - p_j(k); `degrees` is Σ_j |N_j|."""
+        n = self.iterations
+        return float(degrees * n - self.active[:n].sum()) / (n * self._workers) if n else 0.0
