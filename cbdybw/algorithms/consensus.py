@@ -28,13 +28,13 @@ async def cb_full(worker: Worker, problem: Problem, plan: Plan, state: State) ->
     degree = [len(near) for near in plan.neighbours]
     row = metropolis(j, degree[j], {i: degree[i] for i in neighbours})
     k, w, stop = state.k, state.w, Stop(worker, plan, state.stop)
-    fresh = state.resumed
+    resumed = k  # a run that begins at a cut has it behind it
 
     while k < stop.before:
-        if plan.cut_before(k) and not fresh:
-            await worker.checkpoint(lambda: State(k, w, stop=stop.before, resumed=True))  # noqa: B023
+        if plan.cut_before(k):
+            if k != resumed:
+                await worker.checkpoint(lambda: State(k, w, stop=stop.before))  # noqa: B023
             worker.record("resume", k=k)
-        fresh = False
         g = await worker.compute(problem.gradient, w, problem.batch(j, k), index=k)
         local = w - plan.eta(k) * g
         stop.tell(k)

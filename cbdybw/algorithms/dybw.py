@@ -28,14 +28,15 @@ async def cb_dybw(worker: Worker, problem: Problem, plan: Plan, state: State) ->
     """
     j, neighbours = worker.rank, plan.neighbours[worker.rank]
     threshold = Threshold(worker, plan, state)
-    k, w, g, fresh = state.k, state.w, state.gradient, state.resumed
+    k, w, g = state.k, state.w, state.gradient
+    resumed = k  # a run that begins at a cut has it behind it
     interruptible = plan.policy in ("drop", "paper")
 
     while k < threshold.stop:
-        if plan.cut_before(k) and not fresh:
-            await worker.checkpoint(lambda: threshold.state(k, w, g))  # noqa: B023
+        if plan.cut_before(k):
+            if k != resumed:
+                await worker.checkpoint(lambda: threshold.state(k, w, g))  # noqa: B023
             worker.record("resume", k=k)
-        fresh = False
         if g is None:  # 1. a minibatch gradient at w_j(k-1)
             until = threshold_from(k) if interruptible else None
             batch = problem.batch(j, k)
@@ -152,7 +153,7 @@ class Threshold:
     def state(self, k: int, w: np.ndarray, g: np.ndarray | None) -> State:
         """What lasts, after all news has been taken in."""
         self.hear(k)
-        return State(k, w, g, self.dtur.log, self.stop, resumed=True)
+        return State(k, w, g, self.dtur.log, self.stop)
 
 
 def threshold_from(k: int) -> Match:

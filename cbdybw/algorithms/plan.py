@@ -55,7 +55,6 @@ class State:
         gradient: a finished gradient that has not entered an estimate yet (`carry`).
         visits: DTUR's log, shape (n, 2): (iteration, number of the connecting edge).
         stop: the iteration before which this worker stops.
-        resumed: whether `k` is where a cut was made, so that it isn't made again.
     """
 
     k: int
@@ -63,7 +62,6 @@ class State:
     gradient: np.ndarray | None = None
     visits: np.ndarray = field(default_factory=lambda: np.empty((0, 2), np.int64))
     stop: int | None = None
-    resumed: bool = False
 
 
 class Algorithm(NamedTuple):

@@ -1,1 +1,1 @@
-"""Where an algorithm runs: `virtual` (one process, virtual clock) or `mpi` (one rank, one worker)."""
+"""Where an algorithm runs: `virtual` (a virtual clock) or `mpi` (a rank for each worker)."""

@@ -45,9 +45,7 @@ class Network:
         self._card_free: dict[int, float] = {}
         self._last: dict[tuple[int, int], tuple[float, bool]] = {}
 
-    def arrival(
-        self, source: int, dest: int, message: Message, now: float
-    ) -> tuple[float, bool]:
+    def arrival(self, source: int, dest: int, message: Message, now: float) -> tuple[float, bool]:
         """When the message arrives, and whether it comes right behind control on its link."""
         latency, bandwidth = self._links.get((source, dest), self._default)
         nbytes = HEADER + 8 * len(message.body)

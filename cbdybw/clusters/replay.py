@@ -16,8 +16,15 @@ from typing import Any
 import numpy as np
 
 from cbdybw.clusters.network import Network
-from cbdybw.clusters.trace import Event, decode, load_run
-from cbdybw.clusters.virtual import VirtualCluster, VirtualWorker, _Activity, _suspend
+from cbdybw.clusters.trace import Event, Span, decode, load_run
+from cbdybw.clusters.virtual import (
+    VirtualCluster,
+    VirtualWorker,
+    _Activity,
+    _Arrival,
+    _suspend,
+    total,
+)
 from cbdybw.clusters.worker import Kind, Match, Message, Worker
 from cbdybw.errors import BadInput
 
@@ -39,7 +46,8 @@ class ReplayCluster(VirtualCluster):
             self._log.append(deque(rows))
         self._outbox: dict[tuple[int, int], deque[Message]] = {}
         self._blocked: set[int] = set()
-        self._pending: dict[tuple[int, Any], _Activity] = {}  # computations and collectives
+        self._pending: dict[tuple[int, Any], _Activity] = {}  # computations and timers
+        self._collected: dict[int, tuple[_Arrival, Span]] = {}  # collectives that are complete
 
     def run(self, main: Callable[[Worker], Coroutine], start: float = 0.0) -> dict[int, Any]:
         for rank in self.ranks:
@@ -73,20 +81,39 @@ class ReplayCluster(VirtualCluster):
             activity = self._pending.pop((rank, "timer"))
             worker._waiting.remove(activity)
             self._ready.append((activity, None))
+        elif kind == Event.COLLECTED:
+            if rank not in self._collected:
+                self._blocked.add(rank)
+                return
+            arrival, span = self._collected.pop(rank)
+            self._release([arrival], span)
         else:
-            key = iteration if kind != Event.COLLECTED else "collective"
-            self._wake(rank, key, kind != Event.INTERRUPTED)
+            self._wake(rank, iteration, kind == Event.COMPUTED)
         self._log[rank].popleft()
         self._next(rank)
 
-    def _wake(self, rank: int, key: Any, value: bool) -> None:
-        activity = self._pending.pop((rank, key), None)
+    def _wake(self, rank: int, index: int, finished: bool) -> None:
+        activity = self._pending.pop((rank, index), None)
         if activity is None:
             raise BadInput(
                 f"--replay: at {self.time:.6f} s rank {rank} does not do what it did when "
                 "recorded; use the flags and the data of the recorded run"
             )
-        self._ready.append((activity, activity.result if key == "collective" else value))
+        self._ready.append((activity, finished))
+
+    def _unblock(self, rank: int) -> None:
+        if rank in self._blocked:
+            self._blocked.remove(rank)
+            self._next(rank)
+
+    def _complete(self, kind: str, arrivals: list[_Arrival]) -> None:
+        """Each rank leaves the collective at its own recorded time."""
+        value = total([arrival.value for arrival in arrivals]) if kind == "allreduce" else None
+        span = Span.CHECKPOINT if kind == "checkpoint" else Span.COLLECTIVE
+        for arrival in arrivals:
+            rank = arrival.activity.worker.rank
+            self._collected[rank] = arrival._replace(value=value), span
+            self._unblock(rank)
 
     async def _computation(
         self, worker: VirtualWorker, index: int, work: float, until: Match | None
@@ -100,9 +127,7 @@ class ReplayCluster(VirtualCluster):
 
     def _post(self, sender: VirtualWorker, dest: int, message: Message) -> None:
         self._outbox.setdefault((sender.rank, dest), deque()).append(message)
-        if dest in self._blocked:
-            self._blocked.remove(dest)
-            self._next(dest)
+        self._unblock(dest)
 
     def _post_all(self, sender: VirtualWorker, message: Message) -> None:
         for dest in self.ranks:

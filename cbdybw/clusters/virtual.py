@@ -11,7 +11,7 @@ import heapq
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -64,6 +64,22 @@ class _Activity:
         self.until: Match | None = None  # what interrupts the computation that it waits for
 
 
+class _Arrival(NamedTuple):
+    """Somebody has come to a collective with a value."""
+
+    activity: _Activity
+    value: Any
+    start: float
+
+
+def total(values: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """The sum in the order given; None for barriers, whose members bring nothing."""
+    result, *rest = values
+    for value in rest:
+        result = result + value if value is not None else None
+    return result
+
+
 class VirtualWorker(Worker):
     """One worker of a `VirtualCluster`."""
 
@@ -74,6 +90,8 @@ class VirtualWorker(Worker):
         self._mailbox: list[Message] = []
         self._waiting: list[_Activity] = []  # in `receive`, oldest first
         self._computing: list[_Activity] = []  # in `compute` with an `until`
+        self._spawned: list[_Activity] = []
+        self.finished = False
         self._control_sent = -1.0  # the last instant at which this worker sent control
 
     def now(self) -> float:
@@ -134,7 +152,7 @@ class VirtualWorker(Worker):
         return taken
 
     def spawn(self, activity: Coroutine[Any, Any, Any]) -> None:
-        self._cluster._start(self, activity, main=False)
+        self._spawned.append(self._cluster._start(self, activity, main=False))
 
     async def barrier(self, group: Sequence[int]) -> None:
         await self._cluster._collective(self, ("barrier", group), None)
@@ -221,18 +239,30 @@ class VirtualCluster:
         while True:
             while ready:
                 activity, value = take()
+                if activity.worker.finished:
+                    continue
                 self._running = activity
                 try:
                     activity.coroutine.send(value)
                 except StopIteration as end:
                     activity.result = end.value
-                    self._unfinished -= activity.main
+                    if activity.main:
+                        self._finish(activity.worker)
             if not self._unfinished:
                 return
             if not heap:
                 raise Stalled(self._report())
             self.time, _, action, argument = pop(heap)
             action(argument)
+
+    def _finish(self, worker: VirtualWorker) -> None:
+        """The main activity has ended, and with it what it has spawned."""
+        self._unfinished -= 1
+        worker.finished = True
+        worker._mailbox.clear()
+        worker._waiting.clear()
+        for activity in worker._spawned:
+            activity.coroutine.close()
 
     def _at(self, time: float, place: int, action: Callable, argument: Any) -> None:
         self._number += 1
@@ -312,9 +342,7 @@ class VirtualCluster:
         self._put(worker, message)
 
     def _deliver_all(self, message: Message) -> None:
-        self.trace.broadcast(
-            self.size, self.time, message.kind, message.iteration, message.source
-        )
+        self.trace.broadcast(self.size, self.time, message.kind, message.iteration, message.source)
         for worker in self._nodes:
             if worker.rank != message.source:
                 self._put(worker, message)
@@ -325,6 +353,8 @@ class VirtualCluster:
                 del worker._waiting[n]
                 self._ready.append((activity, message))
                 return
+        if worker.finished:
+            return
         worker._mailbox.append(message)
         for n, activity in enumerate(worker._computing):
             if activity.until(message):
@@ -341,48 +371,46 @@ class VirtualCluster:
         activity = self._running
         activity.waits = f"the others in a {kind}"
         arrivals = self._arrivals.setdefault(key, [])
-        arrivals.append((activity, value))
+        arrivals.append(_Arrival(activity, value, self.time))
         if len(arrivals) == len(group):
             del self._arrivals[key]
-            arrivals.sort(key=lambda arrival: arrival[0].worker.rank)
+            arrivals.sort(key=lambda arrival: arrival.activity.worker.rank)
             self._complete(kind, arrivals)
-        start = self.time
-        result = await _suspend()
-        span = Span.CHECKPOINT if kind == "checkpoint" else Span.COLLECTIVE
-        self.trace.span(worker.rank, span, 0, start, self.time)
-        self.trace.event(worker.rank, self.time, Event.COLLECTED, 0, worker.rank)
-        return result
+        return await _suspend()
 
-    def _complete(self, kind: str, arrivals: list[tuple[_Activity, Any]]) -> None:
-        ends = {
-            "barrier": lambda: self.time + self._network.barrier(len(arrivals)),
-            "allreduce": lambda: self.time + self._network.allreduce(len(arrivals), arrivals[0][1]),
-            "checkpoint": lambda: max(self.time, self._last_arrival),
-        }
-        self._at(ends[kind](), _LATE, getattr(self, f"_end_{kind}"), arrivals)
+    def _complete(self, kind: str, arrivals: list[_Arrival]) -> None:
+        """All are there: they go on when the cluster's time model says so."""
+        if kind == "checkpoint":
+            end, release = max(self.time, self._last_arrival), self._save
+        elif kind == "allreduce":
+            end = self.time + self._network.allreduce(len(arrivals), arrivals[0].value)
+            release = self._release
+        else:
+            end, release = self.time + self._network.barrier(len(arrivals)), self._release
+        self._at(end, _LATE, release, arrivals)
 
-    def _end_barrier(self, arrivals: list[tuple[_Activity, Any]]) -> None:
-        self._ready.extend((activity, None) for activity, _ in arrivals)
+    def _release(self, arrivals: list[_Arrival], span: Span = Span.COLLECTIVE) -> None:
+        result = total([arrival.value for arrival in arrivals]) if span is Span.COLLECTIVE else None
+        for activity, _, start in arrivals:
+            rank = activity.worker.rank
+            self.trace.span(rank, span, 0, start, self.time)
+            self.trace.event(rank, self.time, Event.COLLECTED, 0, rank)
+            self._ready.append((activity, result))
 
-    def _end_allreduce(self, arrivals: list[tuple[_Activity, Any]]) -> None:
-        total = arrivals[0][1]
-        for _, vector in arrivals[1:]:
-            total = total + vector
-        self._ready.extend((activity, total) for activity, _ in arrivals)
-
-    def _end_checkpoint(self, arrivals: list[tuple[_Activity, Any]]) -> None:
+    def _save(self, arrivals: list[_Arrival]) -> None:
+        """All workers are here and no message is under way: a consistent cut."""
+        self._release(arrivals, Span.CHECKPOINT)  # first: a resumed run has these in its trace too
         if self._saver is not None:
-            for activity, snapshot in arrivals:
+            for activity, snapshot, _ in arrivals:
                 self._saver.save(activity.worker.rank, snapshot())
             self._saver.commit(self)
-        self._ready.extend((activity, None) for activity, _ in arrivals)
 
     # Reports
 
     def _activities(self) -> list[_Activity]:
         """Those that are not finished and not about to run."""
         waiting = [activity for node in self._nodes for activity in node._waiting]
-        waiting += [activity for group in self._arrivals.values() for activity, _ in group]
+        waiting += [arrival.activity for group in self._arrivals.values() for arrival in group]
         waiting += [event[3] for event in self._heap if isinstance(event[3], _Activity)]
         return waiting
 
