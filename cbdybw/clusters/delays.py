@@ -153,12 +153,12 @@ def trace(draws: Draws, path: str) -> Seconds:
     from cbdybw.clusters.trace import compute_times
 
     recorded = compute_times(path)
-    missing = sorted(set(range(draws.workers)) - set(recorded))
-    if missing:
-        raise BadInput(
-            f"{draws.given}: worker {missing[0]} of {draws.workers} computes nothing there; "
-            "use a trace of as many workers, or fewer --workers"
-        )
+    for rank in range(draws.workers):
+        if rank not in recorded or not len(recorded[rank][0]):
+            raise BadInput(
+                f"{draws.given}: worker {rank} of {draws.workers} computed nothing there; "
+                "use a trace of as many workers, or fewer --workers"
+            )
     return replayed(recorded)
 
 
