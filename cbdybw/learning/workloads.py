@@ -1,0 +1,185 @@
+"""The table of workloads, and how a data set and a model make a problem for an algorithm.
+
+Importing this module does not load TensorFlow; building a workload that learns from data does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cbdybw.clusters.worker import keyed_rng
+from cbdybw.errors import BadInput
+from cbdybw.learning.quadratic import Quadratic
+from cbdybw.problem import Evaluation, Problem
+from cbdybw.specs import Choice, integer, number, select
+
+if TYPE_CHECKING:
+    from cbdybw.learning.flat import FlatModel, keras
+    from cbdybw.storage.datasets import Dataset
+
+EVALUATION_SAMPLES = 10_000
+"""Training samples over which the loss of an estimate is taken."""
+
+Batch = tuple[np.ndarray, np.ndarray]
+
+
+class Classification:
+    """A classifier learnt from a data set of which every worker has a part.
+
+    Args:
+        model: the classifier, as functions of one vector.
+        start: draws a first estimate from a generator.
+        dataset: samples, labels and the parts of the workers.
+        batch_size: samples in a minibatch.
+        seed: with rank and epoch, the key of the order in which a worker sees its samples.
+
+    Attributes:
+        steps_per_epoch: full minibatches in the smallest part.
+    """
+
+    def __init__(
+        self,
+        model: FlatModel,
+        start: Callable[[np.random.Generator], np.ndarray],
+        dataset: Dataset,
+        batch_size: int,
+        seed: int,
+    ):
+        self.dim = model.dim
+        self._model, self._start = model, start
+        self._batch_size, self._seed = batch_size, seed
+        # np.asarray: a plain view of the memory map, whose rows are gathered without ceremony.
+        self._x = np.asarray(dataset.train_x)
+        self._y = np.asarray(dataset.train_y, np.int32)
+        self._parts = dataset.parts
+        self._steps = [len(part) // batch_size for part in dataset.parts]
+        self.steps_per_epoch = min(self._steps)
+        self._orders: dict[int, tuple[int, np.ndarray]] = {}
+
+        sample = keyed_rng(seed, "evaluation", 0, 0).permutation(len(self._y))[:EVALUATION_SAMPLES]
+        self._train = self._gather(np.sort(sample))
+        self._test = np.asarray(dataset.test_x), np.asarray(dataset.test_y, np.int32)
+
+    def initial(self, rng: np.random.Generator) -> np.ndarray:
+        """A first estimate as the workload's table row says, shape (dim,)."""
+        return self._start(rng)
+
+    def batch(self, rank: int, index: int) -> Batch:
+        """Minibatch `index` of worker `rank`: x of shape (batch_size, features), y (batch_size,).
+
+        The worker's part is shuffled anew in every epoch; what fills no full minibatch is left
+        out of that epoch.
+        """
+        epoch, step = divmod(index, self._steps[rank])
+        order = self._order(rank, epoch)
+        return self._gather(order[step * self._batch_size : (step + 1) * self._batch_size])
+
+    def gradient(self, w: np.ndarray, batch: Batch) -> np.ndarray:
+        """Mean gradient of the softmax cross-entropy over `batch`, shape (dim,)."""
+        return self._model.gradient(w, *batch)
+
+    def evaluate(self, w: np.ndarray) -> Evaluation:
+        """Mean loss on a fixed sample of the training set, error on the whole test set.
+
+        The sample, the same in every run of a seed, has EVALUATION_SAMPLES samples or all.
+        """
+        loss, _ = self._model.evaluate(w, *self._train)
+        _, error = self._model.evaluate(w, *self._test)
+        return Evaluation(loss, error)
+
+    def _order(self, rank: int, epoch: int) -> np.ndarray:
+        """The worker's samples in this epoch's order; the last one asked for is kept."""
+        kept, order = self._orders.get(rank, (None, None))
+        if kept != epoch:
+            order = keyed_rng(self._seed, "batch", rank, epoch).permutation(self._parts[rank])
+            self._orders[rank] = epoch, order
+        return order
+
+    def _gather(self, rows: np.ndarray) -> Batch:
+        return self._x.take(rows, axis=0), self._y.take(rows)
+
+
+def _lrm(dataset: Dataset, batch_size: int, seed: int) -> Problem:
+    from cbdybw.learning import models
+
+    return _classification(models.lrm, models.zeros, dataset, batch_size, seed)
+
+
+def _two_nn(dataset: Dataset, batch_size: int, seed: int, width: int, depth: int) -> Problem:
+    from cbdybw.learning import models
+
+    mlp = partial(models.mlp, width=width, depth=depth)
+    return _classification(mlp, models.glorot_uniform, dataset, batch_size, seed)
+
+
+def _classification(
+    architecture: Callable[[int, int], keras.Model],
+    start: Callable[[keras.Model, np.random.Generator], np.ndarray],
+    dataset: Dataset,
+    batch_size: int,
+    seed: int,
+) -> Problem:
+    from cbdybw.learning.flat import FlatModel
+
+    model = architecture(dataset.train_x.shape[1], dataset.classes)
+    return Classification(FlatModel(model), partial(start, model), dataset, batch_size, seed)
+
+
+def _quadratic(seed: int, dim: int, lam: float, sigma: float) -> Problem:
+    return Quadratic(np.zeros((1, dim)), lam, sigma, seed)
+
+
+FROM_DATA = {
+    "lrm": Choice(_lrm, "multinomial logistic regression, from zero (cb-DyBW, section 5)"),
+    "2nn": Choice(
+        _two_nn,
+        "hidden layers of rectified units, from Glorot's start (cb-DyBW, section 5)",
+        {"width": integer(1, default="256"), "depth": integer(1, default="2")},
+    ),
+}
+"""Workloads that learn from a data set; built from (dataset, batch_size, seed, **keys)."""
+
+SYNTHETIC = {
+    "quadratic": Choice(
+        _quadratic,
+        "½·lam·‖w‖² with normal gradient noise; the stationary error is known",
+        {
+            "dim": integer(1, default="10"),
+            "lam": number(0, above=True, default="1"),
+            "sigma": number(0, default="1"),
+        },
+    ),
+}
+"""Workloads that need no data set and no TensorFlow; built from (seed, **keys)."""
+
+WORKLOADS = FROM_DATA | SYNTHETIC
+"""Name → workload: what --help and the README print."""
+
+
+def needs_data(workload: str) -> bool:
+    """Whether `workload` learns from a data set."""
+    return workload.partition(":")[0].strip() in FROM_DATA
+
+
+def build(workload: str, dataset: Dataset | None, batch_size: int, seed: int) -> Problem:
+    """The problem that `workload`, such as "lrm" or "2nn:width=128", names.
+
+    `dataset` may be None where `needs_data` says so. Raises BadInput for an unknown workload or
+    key, and for a minibatch that some worker's part cannot fill.
+    """
+    choice, keys = select(workload, "--workload", WORKLOADS)
+    if not needs_data(workload):
+        return choice.build(seed, **keys)
+    if batch_size < 1:
+        raise BadInput(f"--batch_size={batch_size}: no minibatch; use a whole number from 1 up")
+    smallest = min(map(len, dataset.parts))
+    if batch_size > smallest:
+        raise BadInput(
+            f"--batch_size={batch_size}: the smallest of {len(dataset.parts)} parts has {smallest} "
+            f"samples; use at most {smallest}, or fewer --workers"
+        )
+    return choice.build(dataset, batch_size, seed, **keys)
