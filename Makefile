@@ -10,7 +10,7 @@ REQUIREMENTS := $(VENV)/.requirements
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-setup: environment ## install all that is needed into .venv: 3-4 minutes at first, then nothing
+setup: environment ## install all that is needed into .venv: 2-4 minutes at first, then nothing
 	@echo "Nothing more to be done: $(VENV) is up to date."
 
 demo: environment ## measure cb-DyBW against cb-Full on six MPI workers; write runs/demo/report.html
@@ -46,7 +46,7 @@ $(VENV)/bin/pip:
 	@version=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null); \
 	case "$$version" in \
 	  3.11 | 3.12 | 3.13) echo "Making $(VENV) with Python $$version (a few seconds)" ;; \
-	  *) echo "PYTHON=$(PYTHON) is Python $${version:-(not found)}; cbdybw runs on 3.11 to 3.13:" \
-	          "name one of these, as in make setup PYTHON=python3.12" >&2; exit 2 ;; \
+	  *) echo "PYTHON=$(PYTHON): found $${version:-nothing}, but cbdybw runs on Python 3.11, 3.12 and" \
+	          "3.13; name one of these, as in: make setup PYTHON=python3.12" >&2; exit 2 ;; \
 	esac
 	@$(PYTHON) -m venv $(VENV)
