@@ -25,8 +25,9 @@ def exponential_decay(
 ) -> ExponentialDecay:
     """η0·δ^k with the paper's k counted once per `every`: "epoch" or "iteration".
 
-    [choice] The paper does not say what k counts. Per iteration, δ = 0.95 freezes training within
-    a hundred iterations, at 28 % test error for LRM on MNIST against 11.7 % per epoch; the
+    [choice] The paper does not say what k counts. Counted per iteration, δ = 0.95 freezes training
+    within a hundred iterations: on MNIST (PCA 50, six workers, η0 = 0.2) LRM stays at 17.6 % test
+    error and 2NN at 15.9 %, where counted per epoch they reach 11.2 % and 6.3 % in a thousand. The
     default of the binaries is therefore per epoch. Raises BadInput on values that are no rate.
     """
     if not (math.isfinite(eta0) and eta0 > 0):

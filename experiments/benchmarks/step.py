@@ -2,7 +2,7 @@
 
     python -m experiments.benchmarks.step
 
-Run time about 15 s. Expected: both ratios at most 1.1 (about 1.0 for 2NN, 0.4 for LRM). Every step
+Run time about 15 s. Expected: both ratios at most 1.1 (about 1.0 for 2NN, 0.6 for LRM). Every step
 gathers its own minibatch. The contenders take turns, a few steps in each round, and a ratio is the
 median over the rounds, so that a noisy machine disturbs both sides alike. Leaves with exit code 1
 when a limit is missed.
