@@ -1,0 +1,126 @@
+"""How a binary ends when something goes wrong, whatever cluster it runs on.
+
+Nothing here initialises MPI: flags are checked before any cluster is built.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from cbdybw.clusters.launch import placement
+from cbdybw.errors import BadInput, PeerLost, Stalled
+
+_BAD_INPUT, _FAILED = 2, 1
+_ULFM = "OMPI_MCA_mpi_ft_enable"  # set by `mpirun --with-ft ulfm`
+_LINGER = 0.5  # seconds in which the other ranks notice the same thing
+_ALIKE = 3.0  # seconds within which every rank comes upon the same bad input
+
+
+@contextmanager
+def guard() -> Iterator[None]:
+    """Everything that a binary does belongs inside.
+
+    - BadInput: its one line on stderr, from rank 0 when all ranks have met it, exit code 2.
+    - PeerLost: one line per run (the cluster attaches it as a note on one rank), exit code 1.
+    - Anything else on a rank of several: what happened, with the rank's name, and the end of this
+      process in such a way that the other ranks notice. In a single process it is raised.
+    """
+    try:
+        yield
+    except BadInput as error:
+        _refuse(error)
+    except PeerLost as loss:
+        _say(*getattr(loss, "__notes__", ()))
+        time.sleep(_LINGER)
+        leave(_FAILED)
+    except Exception as error:
+        placed = placement()
+        if placed is None:
+            raise
+        name = f"rank {placed[0]}: {type(error).__name__}: {error}"
+        if isinstance(error, Stalled):
+            _say(name)
+            time.sleep(_LINGER)  # so that the others can report what they wait for
+        else:
+            _say(traceback.format_exc().rstrip(), name)
+        die()
+
+
+def leave(code: int) -> NoReturn:
+    """End this process without MPI_Finalize, which may hang after a failure."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def die() -> None:
+    """End this process so that the other ranks end too.
+
+    Under ULFM only a death by signal is reported to them, but it does not count for the exit code
+    of mpirun: rank 0 looks whether somebody else has died, and if so ends with an exit code.
+    Without ULFM MPI must abort the job.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    mpi = _initialised_mpi()
+    if mpi is None:
+        leave(_FAILED)
+    world = mpi.COMM_WORLD
+    if os.environ.get(_ULFM) != "1":
+        world.Abort(_FAILED)
+    if world.rank == 0 and _another_has_died(world):
+        leave(_FAILED)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _another_has_died(world) -> bool:
+    end = time.monotonic() + _LINGER
+    while time.monotonic() < end:
+        world.Iprobe(tag=_NO_TAG)  # deaths are noticed by whoever drives MPI on
+        if world.Get_failed().size:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def _refuse(error: BadInput) -> NoReturn:
+    placed = placement()
+    rank = placed[0] if placed else 0
+    if not _alike():
+        _say(f"rank {rank}: {error}")
+        die()
+    if rank == 0:
+        _say(str(error))
+    leave(_BAD_INPUT)
+
+
+def _alike() -> bool:
+    """Whether all ranks have come here. Before MPI runs they have only seen the same flags."""
+    mpi = _initialised_mpi()
+    if mpi is None:
+        return True
+    meeting, end = mpi.COMM_WORLD.Ibarrier(), time.monotonic() + _ALIKE
+    while not meeting.Test():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def _initialised_mpi():
+    mpi = sys.modules.get("mpi4py.MPI")
+    return mpi if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() else None
+
+
+def _say(*lines: str) -> None:
+    """One write, so that the lines of two ranks do not mix."""
+    if lines:
+        sys.stderr.write("\n".join(lines) + "\n")
+        sys.stderr.flush()

@@ -1,0 +1,339 @@
+"""The event loop of one rank: its coroutines, its mailbox, its compute thread, its clock.
+
+Events are processed one at a time: a message comes in, a computation ends, a timer runs out, a
+collective completes; then the coroutine that waited for it runs until it waits again. `time` is
+the instant of the event being processed, so that the same events in the same order at the same
+times (a replay) lead to the same decisions.
+
+The main thread alone calls MPI and goes on polling while `fn` runs in the compute thread: a rank
+that computes without polling makes no progress on MPI.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+import time
+import types
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any
+
+from cbdybw.clusters.trace import Event, Trace
+from cbdybw.clusters.wire import MARK, Wire
+from cbdybw.clusters.worker import Kind, Match, Message, describe
+from cbdybw.errors import PeerLost, Stalled
+
+_SPIN = 1e-3  # seconds of busy polling after an event
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-4, 1e-3  # seconds between two polls of an idle rank
+
+
+@types.coroutine
+def _suspend():
+    """Hand control to the loop; the value it resumes the coroutine with comes back."""
+    return (yield)
+
+
+class Activity:
+    """A coroutine of this rank, and what it waits for."""
+
+    __slots__ = ("coroutine", "deadline", "done", "match", "result", "waits")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]):
+        self.coroutine = coroutine
+        self.done, self.result = False, None
+        self.match: Match | None = None  # of a receive
+        self.deadline = math.inf
+        self.waits: Callable[[], str] = lambda: "its turn"  # words for the report of a stall
+
+
+class Job:
+    """A computation: `fn` in the compute thread, then the rest of its injected delay."""
+
+    __slots__ = ("activity", "args", "deadline", "error", "fn", "index", "ran", "result", "until")
+
+    def __init__(self, fn: Callable[..., Any], args: tuple, index: int, deadline: float, until):
+        self.fn, self.args, self.index = fn, args, index
+        self.deadline, self.until = deadline, until
+        self.ran, self.result, self.error = False, None, None
+        self.activity: Activity
+
+    def run(self) -> None:
+        try:
+            self.result = self.fn(*self.args)
+        except BaseException as error:  # raised again in the coroutine that waits for the result
+            self.error = error
+
+
+class _ComputeThread:
+    """Runs jobs one after the other."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._returned: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self.busy = 0
+        threading.Thread(target=self._serve, name="compute", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            job = self._jobs.get()
+            job.run()
+            self._returned.put(job)
+            del job  # an idle thread must not keep vectors alive
+
+    def start(self, job: Job) -> None:
+        self.busy += 1
+        self._jobs.put(job)
+
+    def returned(self, wait: float = 0.0) -> Job | None:
+        """The next job whose function has returned, after at most `wait` seconds."""
+        try:
+            job = self._returned.get(wait > 0, wait)
+        except queue.Empty:
+            return None
+        self.busy -= 1
+        return job
+
+
+class Loop:
+    """Args:
+    spin: poll busily for a moment after each event: lower latency, where cores are to spare.
+    """
+
+    def __init__(self, wire: Wire, trace: Trace, spin: bool):
+        self.wire, self.trace, self.rank = wire, trace, wire.rank
+        self.mailbox: list[Message] = []
+        self.time = 0.0
+        self.open = False  # whether messages are for the coroutines; else they are held back
+        self.held: deque[Message] = deque()
+        self.marks: dict[tuple[int, int], dict[int, int]] = {}  # of a meeting: rank → what it said
+        self._zero = time.perf_counter()
+        self._spin = spin
+        self._thread = _ComputeThread()
+        self._ready: deque[tuple[Activity, Any]] = deque()
+        self._receiving: list[Activity] = []  # oldest first
+        self._computing: list[Job] = []
+        self._conditions: list[tuple[Activity, Callable[[], bool], Collection[int]]] = []
+        self._running: Activity
+        self._last = 0.0  # the last event's instant
+        self._pause = _SHORTEST_PAUSE
+
+    def clock(self) -> float:
+        """Seconds, as `time`, but of this very instant."""
+        return time.perf_counter() - self._zero
+
+    def set_clock(self, seconds: float) -> None:
+        self._zero = time.perf_counter() - seconds
+        self.time = self._last = seconds
+
+    def drive(self, main: Coroutine[Any, Any, Any], patience: float = math.inf) -> Any:
+        """Run `main` and what it spawns until it returns; its result.
+
+        Raises Stalled after `patience` seconds without an event while all of them only wait for
+        other ranks.
+        """
+        activity = self.spawn(main)
+        self._last = self.clock()
+        try:
+            self._run()
+            while not activity.done:
+                if not self._turn():
+                    self._idle(patience)
+        finally:
+            self._drop_activities()
+        return activity.result
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> Activity:
+        """Run `coroutine` beside the others; it begins when the running one waits."""
+        activity = Activity(coroutine)
+        self._ready.append((activity, None))
+        return activity
+
+    # What a coroutine can wait for
+
+    async def message(self, match: Match, timeout: float | None) -> Message | None:
+        """The oldest message that matches; None after `timeout` seconds. Raises PeerLost."""
+        lost = None
+        for n, message in enumerate(self.mailbox):
+            if match(message):
+                del self.mailbox[n]
+                return message
+            if message.kind is Kind.PEER_LOST:
+                lost = message.source
+        if lost is not None:
+            raise PeerLost(lost)
+        activity = self._running
+        activity.match = match
+        activity.deadline = math.inf if timeout is None else self.time + timeout
+        activity.waits = lambda: describe(match)
+        self._receiving.append(activity)
+        return await _suspend()
+
+    async def computation(self, job: Job) -> bool:
+        """Start `job`; whether it came to its end, else a message has interrupted it."""
+        job.activity = self._running
+        job.activity.waits = lambda: "the end of its computation"
+        self._computing.append(job)
+        self._thread.start(job)
+        return await _suspend()
+
+    async def until(self, condition: Callable[[], bool], what: str, group: Collection[int]) -> None:
+        """Return once `condition()` holds; PeerLost when a rank of `group` dies before.
+
+        `what` says in a report what is waited for.
+        """
+        for rank in self.wire.lost.intersection(group):
+            raise PeerLost(rank)
+        self._running.waits = lambda: what
+        self._conditions.append((self._running, condition, group))
+        await _suspend()
+
+    # Events, one at a time
+
+    def _turn(self) -> bool:
+        """Process at most one event of each source; whether there was any."""
+        self.time = before = self.clock()
+        for source in (self._arrival, self._return, self._expiry, self._fulfilment):
+            if source():
+                self._last = self.time
+                self._run()
+                self.time = self.clock()
+        if self._last < before:
+            return False
+        self._pause = _SHORTEST_PAUSE
+        return True
+
+    def _run(self) -> None:
+        ready = self._ready
+        while ready:
+            activity, value = ready.popleft()
+            self._running = activity
+            try:
+                if isinstance(value, PeerLost):
+                    activity.coroutine.throw(value)
+                else:
+                    activity.coroutine.send(value)
+            except StopIteration as end:
+                activity.done, activity.result = True, end.value
+
+    def _arrival(self) -> bool:
+        if self.open and self.held:
+            message = self.held.popleft()
+        elif (message := self.wire.poll()) is None:
+            return False
+        if message.kind == MARK:
+            group, sent = message.body
+            self.marks.setdefault((group, message.iteration), {})[message.source] = sent
+        elif self.open or message.kind is Kind.PEER_LOST:
+            self.trace.event(self.rank, self.time, message.kind, message.iteration, message.source)
+            self._put(message)
+        else:
+            self.held.append(message)
+        return True
+
+    def _put(self, message: Message) -> None:
+        if message.kind is Kind.PEER_LOST:
+            self._break_conditions(message.source)
+        for n, activity in enumerate(self._receiving):
+            if activity.match(message):
+                del self._receiving[n]
+                self._ready.append((activity, message))
+                return
+        self.mailbox.append(message)
+        if message.kind is Kind.PEER_LOST and self._receiving:
+            self._ready.append((self._receiving.pop(0), PeerLost(message.source)))
+        for job in self._computing:
+            if job.ran and job.until is not None and job.until(message):
+                self._finish(job, False)
+                return
+
+    def _break_conditions(self, lost: int) -> None:
+        for waiting in [waiting for waiting in self._conditions if lost in waiting[2]]:
+            self._conditions.remove(waiting)
+            self._ready.append((waiting[0], PeerLost(lost)))
+
+    def _return(self, wait: float = 0.0) -> bool:
+        """The compute thread has returned from a function: an event if nothing is left to wait."""
+        if not self._thread.busy:
+            return False
+        job = self._thread.returned(wait)
+        if job is None:
+            return False
+        job.ran = True
+        self.time = self.clock()
+        if job.until is not None and any(map(job.until, self.mailbox)):
+            self._finish(job, False)
+        elif job.error is not None or self.time >= job.deadline:
+            self._finish(job, True)
+        return True
+
+    def _finish(self, job: Job, whole: bool) -> None:
+        self._computing.remove(job)
+        event = Event.COMPUTED if whole else Event.INTERRUPTED
+        self.trace.event(self.rank, self.time, event, job.index, self.rank)
+        self._ready.append((job.activity, whole))
+
+    def _expiry(self) -> bool:
+        """The injected rest of a delay, or the time-out of a receive, is over."""
+        for job in self._computing:
+            if job.ran and job.deadline <= self.time:
+                self._finish(job, True)
+                return True
+        for n, activity in enumerate(self._receiving):
+            if activity.deadline <= self.time:
+                del self._receiving[n]
+                self.trace.event(self.rank, self.time, Event.TIMEOUT, 0, self.rank)
+                self._ready.append((activity, None))
+                return True
+        return False
+
+    def _fulfilment(self) -> bool:
+        for n, (activity, condition, _) in enumerate(self._conditions):
+            if condition():
+                del self._conditions[n]
+                self._ready.append((activity, None))
+                return True
+        return False
+
+    # Between events
+
+    def _idle(self, patience: float) -> None:
+        """Wait for a moment.
+
+        While the compute thread runs, on a lock that it releases at its end: it keeps the
+        processor and the GIL, and its end is noticed at once.
+        """
+        self.wire.all_sent()
+        if self._thread.busy:
+            if self._return(self._pause):
+                self._last = self.time
+                self._run()
+        else:
+            now, deadline = self.clock(), self._next_deadline()
+            if self._spin and now - self._last < _SPIN:
+                return
+            if deadline == math.inf and now - self._last > patience:
+                raise Stalled(self._report(now - self._last))
+            time.sleep(min(self._pause, max(0.0, deadline - now)))
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    def _next_deadline(self) -> float:
+        deadlines = [job.deadline for job in self._computing]
+        return min(
+            deadlines + [activity.deadline for activity in self._receiving], default=math.inf
+        )
+
+    def _report(self, seconds: float) -> str:
+        waiting = self._receiving + [activity for activity, _, _ in self._conditions]
+        reasons = "; ".join(f"waits for {activity.waits()}" for activity in waiting)
+        return f"nothing has happened for {seconds:.0f} s: rank {self.rank} {reasons}"
+
+    def _drop_activities(self) -> None:
+        waiting = self._receiving + [job.activity for job in self._computing]
+        waiting += [activity for activity, _, _ in self._conditions]
+        waiting += [activity for activity, _ in self._ready]
+        for activity in waiting:
+            activity.coroutine.close()
+        for waits in (self._receiving, self._computing, self._conditions, self._ready):
+            waits.clear()
