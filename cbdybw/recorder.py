@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ class Recorder:
         eval_every: int = 0,
         workers: int = 0,
         complete: Callable[[int, dict[int, np.ndarray]], None] | None = None,
+        keep_edges: bool = False,
     ):
         """`complete(n, estimates)` takes over the copies as soon as `workers` have given them."""
         self.last_close = np.full(iterations, -np.inf)
@@ -33,6 +35,7 @@ class Recorder:
         self.resumed: dict[int, float] = {}
         self.copies: dict[int, dict[int, np.ndarray]] = {}
         self._eval_every, self._workers, self._complete = eval_every, workers, complete
+        self._keep_edges, self._edges = keep_edges, array("q")
 
     def record(self, rank: int, time: float, event: str, fields: dict[str, Any]) -> None:
         """Called by the cluster for each `Worker.record`."""
@@ -43,6 +46,10 @@ class Recorder:
             self.finishers[k] += 1
             self.active[k] += len(fields["active"])
             self.used[k] += 1
+            if self._keep_edges:
+                for i in fields["active"]:
+                    if i < rank:
+                        self._edges.extend((k, i, rank))
         elif event == "skip":
             self.used[k] += fields["used"]
         else:  # resume
@@ -58,6 +65,15 @@ class Recorder:
         if self._complete is not None and len(estimates) == self._workers:
             self._complete(done, self.copies.pop(done))
 
+    @property
+    def edges(self) -> np.ndarray:
+        """Active edges (k, i, j), i < j, of all iterations, shape (n, 3), when they are kept."""
+        return np.array(self._edges, np.int64).reshape(-1, 3)
+
+    @edges.setter
+    def edges(self, edges: np.ndarray) -> None:
+        self._edges = array("q", edges.ravel().tolist())
+
     def merge(self, others: list[Recorder]) -> None:
         """Add what the other processes of the same run were told."""
         for other in others:
@@ -68,6 +84,7 @@ class Recorder:
                 (self.used, other.used),
             ):
                 mine += theirs
+            self._edges.extend(other._edges)
             for k, time in other.resumed.items():
                 self.resumed[k] = max(time, self.resumed.get(k, -np.inf))
             for done, estimates in other.copies.items():

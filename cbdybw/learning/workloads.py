@@ -14,7 +14,7 @@ import numpy as np
 from cbdybw.clusters.worker import keyed_rng
 from cbdybw.errors import BadInput
 from cbdybw.learning.quadratic import Quadratic
-from cbdybw.problem import Evaluation, Problem
+from cbdybw.problem import Evaluation, Problem, Timing
 from cbdybw.specs import Choice, integer, number, select
 
 if TYPE_CHECKING:
@@ -143,7 +143,16 @@ FROM_DATA = {
 }
 """Workloads that learn from a data set; built from (dataset, batch_size, seed, **keys)."""
 
+def _timing(seed: int, parameters: int) -> Problem:
+    return Timing(parameters)
+
+
 SYNTHETIC = {
+    "timing": Choice(
+        _timing,
+        "nothing is learnt; estimates have a size on the wire only",
+        {"parameters": integer(0, default="0")},
+    ),
     "quadratic": Choice(
         _quadratic,
         "½·lam·‖w‖² with normal gradient noise; the stationary error is known",

@@ -1,0 +1,167 @@
+"""The settings of one run: a dataclass, its flags and its defaults in one place."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from absl import flags
+
+from cbdybw import specs, topology
+from cbdybw.algorithms import ALGORITHMS
+from cbdybw.clusters import delays, network
+from cbdybw.errors import BadInput
+from cbdybw.learning.workloads import WORKLOADS
+
+
+def _flag(default: Any, text: str, allowed: tuple[str, ...] = ()) -> Any:
+    return dataclasses.field(default=default, metadata={"help": text, "allowed": allowed})
+
+
+def _table(text: str, rows: str) -> str:
+    return f"{text}:\n{rows}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One field a flag; the metadata holds the flag's help and its allowed values."""
+
+    cluster: str = _flag("virtual", "where to run", ("virtual", "mpi"))
+    algorithm: str = _flag("cb_dybw", "how workers synchronise", tuple(ALGORITHMS))
+    workload: str = _flag("lrm", _table("what is learnt", specs.help_text(WORKLOADS)))
+    dataset: str = _flag("mnist", "auto, mnist, fashion_mnist, cifar10 or digits")
+    data_dir: str = _flag("", "prepared data; made when missing; empty: a folder under data/")
+    raw_dir: str = _flag("", "folder of original files, where data has yet to be prepared")
+    pca: int = _flag(50, "principal components; 0: the pixels")
+    partition: str = _flag("iid", "iid, shards:K or dirichlet:ALPHA")
+    workers: int = _flag(6, "N; on MPI the number of ranks")
+    graph: str = _flag("ring", _table("who is whose neighbour", specs.help_text(topology.GRAPHS)))
+    delay: str = _flag(
+        "none",
+        _table("seconds that a gradient takes (MPI: at least)", specs.help_text(delays.LAWS)),
+    )
+    network: str = _flag("", f"links of the virtual cluster: {network.USAGE}; empty: instant")
+    straggler_policy: str = _flag(
+        "carry", "what a straggler does when the threshold comes", ("carry", "drop", "late")
+    )
+    clock: str = _flag(
+        "event",
+        "event: who is late starts late; paper: a straggler's step ends at no cost in time "
+        "(virtual cluster only; it takes the place of a straggler policy)",
+        ("event", "paper"),
+    )
+    edge_rule: str = _flag("one", "new edges of one iteration that count", ("one", "all"))
+    barrier: str = _flag("global", "whom cb_full waits for", ("global", "neighbours"))
+    batch_size: int = _flag(1024, "samples in a minibatch")
+    eta0: float = _flag(0.2, "η0 of the learning rate η0·δ^k")
+    eta_decay: float = _flag(0.95, "δ of the learning rate η0·δ^k")
+    eta_decay_every: str = _flag("epoch", "what k counts in η0·δ^k", ("epoch", "iteration"))
+    iterations: int = _flag(200, "K")
+    max_time: float = _flag(math.inf, "seconds on the cluster's clock after which to stop")
+    target_loss: float = _flag(
+        -math.inf, "report the time to this training loss; never stops a run"
+    )
+    seed: int = _flag(0, "of the partition, the minibatches, the first estimate and the delays")
+    run_dir: str = _flag("", "folder to write; empty: nothing is written")
+    resume: bool = _flag(False, "continue --run_dir from its last checkpoint")
+    eval_every: int = _flag(10, "iterations between two evaluations; 0: only at the end")
+    checkpoint_every: int = _flag(0, "iterations between two checkpoints in --run_dir; 0: none")
+    replay: str = _flag("", "a recorded run to run again on the virtual cluster, event by event")
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("workers", 1), ("pca", 0), ("batch_size", 1), ("iterations", 1),
+            ("seed", 0), ("eval_every", 0), ("checkpoint_every", 0),
+        ):  # fmt: skip
+            if getattr(self, name) < least:
+                raise BadInput(f"--{name}={getattr(self, name)}: use {least} or more")
+        if not self.max_time > 0:
+            raise BadInput(f"--max_time={self.max_time}: use seconds above 0")
+        if math.isnan(self.target_loss):
+            raise BadInput("--target_loss=nan: use a number")
+        for field in dataclasses.fields(self):
+            allowed = field.metadata["allowed"]
+            if allowed and getattr(self, field.name) not in allowed:
+                given = f"--{field.name}={getattr(self, field.name)}"
+                raise BadInput(f"{given}: not known; use {' or '.join(allowed)}")
+        if self.clock == "paper" and self.cluster == "mpi":
+            raise BadInput("--clock=paper: exists on paper only; use --cluster=virtual")
+        if self.clock == "paper" and self.straggler_policy != "carry":
+            raise BadInput(
+                f"--clock=paper takes the place of --straggler_policy={self.straggler_policy}; "
+                "give one of them"
+            )
+        if self.network and self.cluster == "mpi":
+            raise BadInput("--network: a real network needs no model; use --cluster=virtual")
+        if self.replay and (self.cluster == "mpi" or self.resume):
+            raise BadInput("--replay: runs on the virtual cluster, from the start")
+        if (self.resume or self.checkpoint_every) and not self.run_dir:
+            given = "--resume" if self.resume else "--checkpoint_every"
+            raise BadInput(f"{given}: there is no folder to keep checkpoints in; give --run_dir")
+
+    @property
+    def policy(self) -> str:
+        """What a straggler does: the straggler policy, or the paper's reading of it."""
+        return "paper" if self.clock == "paper" else self.straggler_policy
+
+    def differing(self, other: Settings, besides: tuple[str, ...]) -> list[str]:
+        """`name (ours, theirs)` of the fields that differ, without those named."""
+        pairs = ((f.name, getattr(self, f.name), getattr(other, f.name)) for f in _FIELDS)
+        return [f"{n} ({a}, {b})" for n, a, b in pairs if a != b and n not in besides]
+
+    def flagfile(self) -> str:
+        """The flags as lines of a --flagfile, in full; reading them gives the same settings."""
+        values = dataclasses.asdict(self)
+        return "".join(f"--{name}={_text(value)}\n" for name, value in values.items())
+
+
+_FIELDS = dataclasses.fields(Settings)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def define_flags() -> None:
+    """Define a flag for every field of Settings."""
+    define = {
+        "str": flags.DEFINE_string,
+        "int": flags.DEFINE_integer,
+        "float": flags.DEFINE_float,
+        "bool": flags.DEFINE_bool,
+    }
+    for field in _FIELDS:
+        allowed = field.metadata["allowed"]
+        text = field.metadata["help"] + (f" ({', '.join(allowed)})" if allowed else "")
+        define[field.type](field.name, field.default, text)
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """absl's parser, whose complaints become BadInput."""
+    try:
+        rest = flags.FLAGS(argv)
+    except flags.Error as error:
+        raise BadInput(" ".join(str(error).split())) from None
+    if rest[1:]:
+        raise BadInput(f"{rest[1]}: not a flag; write --name=value")
+    return rest
+
+
+def from_flags() -> Settings:
+    """The settings that the parsed flags give."""
+    return Settings(**{field.name: flags.FLAGS[field.name].value for field in _FIELDS})
+
+
+def from_flagfile(text: str) -> Settings:
+    """The settings that `Settings.flagfile` wrote."""
+    read = {"str": str, "int": int, "float": float, "bool": lambda word: word == "true"}
+    types = {field.name: field.type for field in _FIELDS}
+    values = {}
+    for line in text.splitlines():
+        name, _, value = line.removeprefix("--").partition("=")
+        if name not in types:
+            raise BadInput(f"{line}: no flag of this version; record the run again")
+        values[name] = read[types[name]](value)
+    return Settings(**values)
