@@ -48,7 +48,7 @@ def read_archive(find: Find) -> Images:
     """The data set in cifar-10-python.tar.gz; nothing is unpacked to disk."""
     file = find(ARCHIVE)
     try:
-        with tarfile.open(fileobj=io.BytesIO(file.data), mode="r:*") as archive:
+        with tarfile.open(fileobj=io.BytesIO(file.data), mode="r:gz") as archive:
             return read(lambda name: _member(file, archive, f"{FOLDER}/{name}"))
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise BadInput(f"{file.name}: truncated or damaged archive ({error})") from error

@@ -30,14 +30,19 @@ class Features(NamedTuple):
 def features(images: Images, components: int) -> Features:
     """The first `components` principal components of `images`, or with 0 the scaled pixels."""
     train = _scaled(images.train, images.white)
-    test = _scaled(images.test, images.white)
     scaling = f"pixels / {images.white}"
     if components == 0:
+        test = _scaled(images.test, images.white)
         return Features(train, test, {}, {"scaling": scaling, "pca": None})
     if components > min(train.shape):
         raise BadInput(
             f"--pca={components}: {train.shape[0]} training samples of {train.shape[1]} pixels "
             f"have at most {min(train.shape)} components; use --pca={min(train.shape)} or less"
+        )
+    if (images.train.pixels.min(axis=0) == images.train.pixels.max(axis=0)).all():
+        raise BadInput(
+            f"{images.train.source}: all training images are alike, so that PCA finds nothing; "
+            "use --pca=0 or other data"
         )
     pca = _fit(train, components)
     about = {
@@ -49,7 +54,8 @@ def features(images: Images, components: int) -> Features:
         },
     }
     arrays = {"pca_components.npy": pca.components_, "pca_mean.npy": pca.mean_}
-    return Features(pca.transform(train), pca.transform(test), arrays, about)
+    test = pca.transform(_scaled(images.test, images.white))
+    return Features(pca.transform(train), test, arrays, about)
 
 
 def _scaled(split: Split, white: int) -> np.ndarray:
@@ -60,7 +66,5 @@ def _scaled(split: Split, white: int) -> np.ndarray:
 def _fit(train: np.ndarray, components: int):
     from sklearn.decomposition import PCA  # here, because the import takes a second
 
-    if (train == train[0]).all():
-        raise BadInput("training images are all alike: there is no variance to find components of")
     # The covariance of the pixels is small and needs no centred copy of the samples.
     return PCA(components, svd_solver="covariance_eigh").fit(train)

@@ -8,6 +8,7 @@ we leave is named in the log with the reason.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -171,7 +172,7 @@ def _within(places: list[Path]) -> Find:
 def _locate(places: list[Path], name: str) -> Path | None:
     """The file `name`, gzipped or not, in the first place that has it."""
     candidates = [place / (name + suffix) for place in places for suffix in ("", ".gz")]
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if os.path.isfile(path)), None)
 
 
 def _digits(stand_in: bool = False) -> Found:
