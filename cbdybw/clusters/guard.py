@@ -1,6 +1,6 @@
 """How a binary ends when something goes wrong, whatever cluster it runs on.
 
-Nothing here initialises MPI: flags are checked before any cluster is built.
+Importing this does not initialise MPI: flags are checked before any cluster is built.
 """
 
 from __future__ import annotations
@@ -69,10 +69,9 @@ def die() -> None:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    mpi = _initialised_mpi()
-    if mpi is None:
+    world = _world()
+    if world is None or world.size == 1:
         leave(_FAILED)
-    world = mpi.COMM_WORLD
     if os.environ.get(_ULFM) != "1":
         world.Abort(_FAILED)
     if world.rank == 0 and _another_has_died(world):
@@ -83,30 +82,26 @@ def die() -> None:
 def _another_has_died(world) -> bool:
     end = time.monotonic() + _LINGER
     while time.monotonic() < end:
-        world.Iprobe(tag=_NO_TAG)  # deaths are noticed by whoever drives MPI on
+        world.Iprobe(world.rank)  # deaths are noticed by whoever drives MPI on
         if world.Get_failed().size:
             return True
         time.sleep(0.01)
     return False
 
 
-def _refuse(error: BadInput) -> NoReturn:
-    placed = placement()
-    rank = placed[0] if placed else 0
-    if not _alike():
-        _say(f"rank {rank}: {error}")
+def _refuse(error: BadInput) -> None:
+    world = _world()
+    if world is not None and not _all_here(world):
+        _say(f"rank {world.rank}: {error}")
         die()
-    if rank == 0:
+    if world is None or world.rank == 0:
         _say(str(error))
     leave(_BAD_INPUT)
 
 
-def _alike() -> bool:
-    """Whether all ranks have come here. Before MPI runs they have only seen the same flags."""
-    mpi = _initialised_mpi()
-    if mpi is None:
-        return True
-    meeting, end = mpi.COMM_WORLD.Ibarrier(), time.monotonic() + _ALIKE
+def _all_here(world) -> bool:
+    """Whether all ranks have come upon bad input."""
+    meeting, end = world.Ibarrier(), time.monotonic() + _ALIKE
     while not meeting.Test():
         if time.monotonic() > end:
             return False
@@ -114,9 +109,18 @@ def _alike() -> bool:
     return True
 
 
-def _initialised_mpi():
-    mpi = sys.modules.get("mpi4py.MPI")
-    return mpi if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() else None
+def _world():
+    """MPI's world if a launcher has started this process, else None.
+
+    Initialises MPI where that has not happened yet: the other ranks may be waiting for this one
+    in MPI_Init, and would do so forever.
+    """
+    if placement() is None:
+        return None
+    from mpi4py import MPI
+
+    MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
+    return MPI.COMM_WORLD
 
 
 def _say(*lines: str) -> None:
