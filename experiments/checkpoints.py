@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,11 @@ class Checkpoints:
         ranks: Sequence[int],
         recorder: Recorder,
         trace: Trace,
+        about: Mapping[str, Any],
     ):
+        """`about`: what every checkpoint says of itself, beside its k and its clock."""
         self._directory, self._process, self._ranks = directory, process, ranks
-        self._recorder, self._trace = recorder, trace
+        self._recorder, self._trace, self._about = recorder, trace, about
         self._arrays: dict[str, np.ndarray] = {}
         self._k = 0
 
@@ -47,8 +49,8 @@ class Checkpoints:
 
     def commit(self, cluster: Any) -> None:
         """All processes have saved: the cut counts from now on."""
-        clock = cluster.time
-        self._directory.complete_checkpoint(self._k, {"clock": clock, "ranks": cluster.size})
+        about = {"clock": cluster.time, **self._about}
+        self._directory.complete_checkpoint(self._k, about)
 
     def restore(self, k: int) -> dict[int, State]:
         """The states of this process's ranks at cut k; the recorder and the trace go back to it."""

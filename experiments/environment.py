@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import getpass
 import hashlib
 import os
 import platform
@@ -23,8 +22,9 @@ def manifest() -> dict[str, Any]:
     """Git commit, versions, host and batch job of this process."""
     return {
         **git(),
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "user": getpass.getuser(),
+        "started": datetime.datetime.now(datetime.UTC).isoformat(),
+        "user": os.environ.get("USER", str(os.getuid())),  # a container may know no names
+        "process": os.getpid(),
         "machine": machine(),
         "versions": versions(),
         "job": {key: value for key, value in os.environ.items() if key.startswith("SLURM_JOB")},

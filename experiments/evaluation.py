@@ -10,8 +10,10 @@ import numpy as np
 
 from cbdybw.problem import Evaluation, Problem
 from cbdybw.recorder import Recorder
+from cbdybw.storage.run_directory import RunDirectory
 
 Estimates = Mapping[int, np.ndarray]
+Qualities = Mapping[int, Evaluation]
 
 
 def mean_model(estimates: Estimates) -> np.ndarray:
@@ -26,46 +28,71 @@ def consensus_distance(estimates: Estimates) -> float:
     return float(np.sqrt(np.mean(np.sum((vectors - vectors.mean(axis=0)) ** 2, axis=1))))
 
 
-def workers(problem: Problem, estimates: Estimates) -> dict[int, Evaluation]:
+def overflowing() -> np.errstate:
+    """A diverged run is no accident: its status and its missing numbers tell of it."""
+    return np.errstate(over="ignore", invalid="ignore")
+
+
+def qualities(problem: Problem, estimates: Estimates) -> Qualities:
     """Each worker's own quality."""
-    return {rank: problem.evaluate(w) for rank, w in estimates.items()}
+    with overflowing():
+        return {rank: problem.evaluate(w) for rank, w in estimates.items()}
 
 
-def row(
-    problem: Problem,
-    recorder: Recorder,
-    done: int,
-    estimates: Estimates,
-    own: Mapping[int, Evaluation],
-) -> dict[str, Any]:
-    """A line of metrics.jsonl: all there is to say after `done` iterations.
+class Metrics:
+    """The evaluations of a run, in the order of iterations: `rows`, and the lines of the file.
 
-    `clock_seconds` is when the last worker closed the iteration, without the time at cuts.
+    Args:
+        problem: what is learnt.
+        recorder: knows when iterations ended, and how many gradients they used.
+        directory: where metrics.jsonl is, with what a resumed run has there already; or None.
     """
-    clock = float(recorder.last_close[done - 1]) - recorder.paused(done) if done else 0.0
-    mean = problem.evaluate(mean_model(estimates))
-    return {
-        "iteration": done,
-        "clock_seconds": clock,
-        "train_loss": _finite(mean.loss),
-        "test_error": _finite(mean.error),
-        "consensus_distance": _finite(consensus_distance(estimates)),
-        "worker_loss": [_finite(own[rank].loss) for rank in sorted(own)],
-        "worker_error": [_finite(own[rank].error) for rank in sorted(own)],
-        "gradients_used": int(recorder.used[:done].sum()),
-    }
 
+    def __init__(self, problem: Problem, recorder: Recorder, directory: RunDirectory | None):
+        self._problem, self._recorder, self._directory = problem, recorder, directory
+        self.rows: list[dict[str, Any]] = directory.metrics() if directory else []
 
-def time_to_target(rows: list[dict[str, Any]], target: float) -> float | None:
-    """Clock seconds of the first evaluation whose training loss is at most `target`."""
-    reached = (r["clock_seconds"] for r in rows if r["train_loss"] is not None)
-    losses = (r["train_loss"] for r in rows if r["train_loss"] is not None)
-    return next((t for t, loss in zip(reached, losses, strict=True) if loss <= target), None)
+    def add(self, done: int, estimates: Estimates, own: Qualities | None = None) -> None:
+        """Evaluate the estimates after `done` iterations, unless that has been done.
 
+        `own`: the qualities of the workers, where they are known already.
+        """
+        if any(row["iteration"] == done for row in self.rows):
+            return
+        row = self._row(done, estimates, own or qualities(self._problem, estimates))
+        self.rows.append(row)
+        if self._directory is not None:
+            self._directory.add_metrics(row)
 
-def diverged(rows: list[dict[str, Any]]) -> bool:
-    """Whether some mean model had no finite loss."""
-    return any(r["train_loss"] is None for r in rows)
+    def _row(self, done: int, estimates: Estimates, own: Qualities) -> dict[str, Any]:
+        """`clock_seconds` is when the last worker ended the iteration, without time at cuts."""
+        recorder = self._recorder
+        clock = float(recorder.last_close[done - 1]) - recorder.paused(done) if done else 0.0
+        with overflowing():
+            mean = self._problem.evaluate(mean_model(estimates))
+            distance = consensus_distance(estimates)
+        return {
+            "iteration": done,
+            "clock_seconds": clock,
+            "train_loss": _finite(mean.loss),
+            "test_error": _finite(mean.error),
+            "consensus_distance": _finite(distance),
+            "worker_loss": [_finite(own[rank].loss) for rank in sorted(own)],
+            "worker_error": [_finite(own[rank].error) for rank in sorted(own)],
+            "gradients_used": int(recorder.used[:done].sum()),
+        }
+
+    def time_to(self, target: float) -> float | None:
+        """Clock seconds of the first evaluation whose training loss is at most `target`."""
+        for row in self.rows:
+            if row["train_loss"] is not None and row["train_loss"] <= target:
+                return row["clock_seconds"]
+        return None
+
+    @property
+    def diverged(self) -> bool:
+        """Whether some mean model had no finite loss."""
+        return any(row["train_loss"] is None for row in self.rows)
 
 
 def _finite(x: float) -> float | None:

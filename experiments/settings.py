@@ -11,8 +11,9 @@ from absl import flags
 
 from cbdybw import specs, topology
 from cbdybw.algorithms import ALGORITHMS
-from cbdybw.clusters import delays, network
+from cbdybw.clusters import delays, network, trace
 from cbdybw.errors import BadInput
+from cbdybw.learning.schedules import exponential_decay
 from cbdybw.learning.workloads import WORKLOADS
 
 
@@ -71,21 +72,46 @@ class Settings:
     replay: str = _flag("", "a recorded run to run again on the virtual cluster, event by event")
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("workers", 1), ("pca", 0), ("batch_size", 1), ("iterations", 1),
-            ("seed", 0), ("eval_every", 0), ("checkpoint_every", 0),
-        ):  # fmt: skip
-            if getattr(self, name) < least:
-                raise BadInput(f"--{name}={getattr(self, name)}: use {least} or more")
+        self._check_texts()
+        self._check_numbers()
+        self._check_combinations()
+
+    def _check_texts(self) -> None:
+        for field in dataclasses.fields(self):
+            value, allowed = getattr(self, field.name), field.metadata["allowed"]
+            if field.type != "str":
+                continue
+            if not value.isprintable() or value != value.strip():
+                raise BadInput(
+                    f"--{field.name}={value!r}: would not survive in a flagfile; use printable "
+                    "characters without blanks at either end"
+                )
+            if allowed and value not in allowed:
+                raise BadInput(f"--{field.name}={value}: not known; use {' or '.join(allowed)}")
+
+    def _check_numbers(self) -> None:
+        for name, least, most in (
+            ("workers", 1, trace.MOST_RANKS),
+            ("pca", 0, math.inf),
+            ("batch_size", 1, math.inf),
+            ("iterations", 1, trace.MOST_ITERATIONS),
+            ("seed", 0, 2**32 - 1),  # what the generators of all libraries take
+            ("eval_every", 0, math.inf),
+            ("checkpoint_every", 0, math.inf),
+        ):
+            value = getattr(self, name)
+            if not least <= value <= most:
+                use = f"{least} … {most}" if most < math.inf else f"{least} or more"
+                raise BadInput(f"--{name}={value}: use {use}")
         if not self.max_time > 0:
             raise BadInput(f"--max_time={self.max_time}: use seconds above 0")
         if math.isnan(self.target_loss):
             raise BadInput("--target_loss=nan: use a number")
-        for field in dataclasses.fields(self):
-            allowed = field.metadata["allowed"]
-            if allowed and getattr(self, field.name) not in allowed:
-                given = f"--{field.name}={getattr(self, field.name)}"
-                raise BadInput(f"{given}: not known; use {' or '.join(allowed)}")
+        exponential_decay(self.eta0, self.eta_decay, self.eta_decay_every, 1)
+
+    def _check_combinations(self) -> None:
+        if self.algorithm == "cb_dybw" and self.workers == 1:
+            raise BadInput("--workers=1: cb_dybw needs two; use --workers=2 or --algorithm=cb_full")
         if self.clock == "paper" and self.cluster == "mpi":
             raise BadInput("--clock=paper: exists on paper only; use --cluster=virtual")
         if self.clock == "paper" and self.straggler_policy != "carry":
@@ -94,11 +120,17 @@ class Settings:
                 "give one of them"
             )
         if self.network and self.cluster == "mpi":
-            raise BadInput("--network: a real network needs no model; use --cluster=virtual")
+            raise BadInput(
+                f"--network={self.network}: a real network needs no model; use --cluster=virtual"
+            )
         if self.replay and (self.cluster == "mpi" or self.resume):
-            raise BadInput("--replay: runs on the virtual cluster, from the start")
-        if (self.resume or self.checkpoint_every) and not self.run_dir:
-            given = "--resume" if self.resume else "--checkpoint_every"
+            given = "--cluster=mpi" if self.cluster == "mpi" else "--resume"
+            raise BadInput(
+                f"--replay={self.replay}: runs on the virtual cluster, from the start; "
+                f"leave out {given}"
+            )
+        if (self.resume or self.checkpoint_every) and not (self.run_dir or self.replay):
+            given = "--resume" if self.resume else f"--checkpoint_every={self.checkpoint_every}"
             raise BadInput(f"{given}: there is no folder to keep checkpoints in; give --run_dir")
 
     @property
@@ -107,9 +139,12 @@ class Settings:
         return "paper" if self.clock == "paper" else self.straggler_policy
 
     def differing(self, other: Settings, besides: tuple[str, ...]) -> list[str]:
-        """`name (ours, theirs)` of the fields that differ, without those named."""
-        pairs = ((f.name, getattr(self, f.name), getattr(other, f.name)) for f in _FIELDS)
-        return [f"{n} ({a}, {b})" for n, a, b in pairs if a != b and n not in besides]
+        """Flags of this one whose value is not the other's, without those in `besides`."""
+        return [
+            f"--{field.name}={_text(getattr(self, field.name))}"
+            for field in _FIELDS
+            if field.name not in besides and getattr(self, field.name) != getattr(other, field.name)
+        ]
 
     def flagfile(self) -> str:
         """The flags as lines of a --flagfile, in full; reading them gives the same settings."""
@@ -156,7 +191,7 @@ def from_flags() -> Settings:
 
 def from_flagfile(text: str) -> Settings:
     """The settings that `Settings.flagfile` wrote."""
-    read = {"str": str, "int": int, "float": float, "bool": lambda word: word == "true"}
+    read = {"str": str, "int": int, "float": float, "bool": {"true": True, "false": False}.get}
     types = {field.name: field.type for field in _FIELDS}
     values = {}
     for line in text.splitlines():

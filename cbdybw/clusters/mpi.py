@@ -188,6 +188,11 @@ class MpiCluster:
         self._drive(self._finish())
         return {self.rank: result}
 
+    @property
+    def time(self) -> float:
+        """Seconds on this rank's clock, of the event being processed."""
+        return self._loop.time
+
     def gather(self, value: Any) -> list[Any] | None:
         """Every rank's value, in rank order, on the root; None elsewhere. Values are pickled."""
         return self._drive(self._collect(value))

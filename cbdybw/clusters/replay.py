@@ -34,7 +34,7 @@ class ReplayCluster(VirtualCluster):
 
     def __init__(self, size: int, run: str | Path, **kwargs: Any):
         super().__init__(size, delay=lambda rank, index: 0.0, network=Network(), **kwargs)
-        _, events = load_run(run, "--replay")
+        _, events = load_run(run, f"--replay={run}")
         rank, kind, iteration, peer = decode(events["code"])
         if rank.max() >= size:
             raise BadInput(f"--replay={run}: recorded with {rank.max() + 1} ranks, not {size}")

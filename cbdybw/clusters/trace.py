@@ -44,6 +44,7 @@ EVENTS = np.dtype([("time", "<f8"), ("code", "<i8")])
 
 _RANK, _KIND, _ITERATION = 17, 34, 38  # bit offsets in a code; the peer is in the lowest 17 bits
 _MASK = (1 << 17) - 1
+MOST_RANKS, MOST_ITERATIONS = 1 << 17, (1 << 25) - 1  # that a code has room for
 
 
 def decode(code: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -57,7 +58,7 @@ class Trace:
     def __init__(self) -> None:
         self._spans = array("d"), array("q")
         self._events = array("d"), array("q")
-        self._flushed = [0, 0]
+        self._flushed = 0, 0  # spans and events that are in a file
 
     def span(self, rank: int, kind: int, iteration: int, start: float, end: float) -> None:
         self._spans[0].extend((start, end))
@@ -65,9 +66,7 @@ class Trace:
 
     def event(self, rank: int, time: float, kind: int, iteration: int, peer: int) -> None:
         self._events[0].append(time)
-        self._events[1].append(
-            (iteration << _ITERATION) | (kind << _KIND) | (rank << _RANK) | peer
-        )
+        self._events[1].append((iteration << _ITERATION) | (kind << _KIND) | (rank << _RANK) | peer)
 
     def broadcast(self, size: int, time: float, kind: int, iteration: int, peer: int) -> None:
         """The same message came in at every rank but its sender, at the same time."""
@@ -78,17 +77,23 @@ class Trace:
 
     @property
     def spans(self) -> np.ndarray:
-        times = np.frombuffer(self._spans[0]).reshape(-1, 2)
-        rows = np.empty(len(times), SPANS)
-        rows["start"], rows["end"] = times[:, 0], times[:, 1]
-        rows["code"] = np.frombuffer(self._spans[1], np.int64)
-        return rows
+        return self._spans_from(0)
 
     @property
     def events(self) -> np.ndarray:
-        rows = np.empty(len(self._events[0]), EVENTS)
-        rows["time"] = np.frombuffer(self._events[0])
-        rows["code"] = np.frombuffer(self._events[1], np.int64)
+        return self._events_from(0)
+
+    def _spans_from(self, first: int) -> np.ndarray:
+        times = np.array(self._spans[0][2 * first :]).reshape(-1, 2)
+        rows = np.empty(len(times), SPANS)
+        rows["start"], rows["end"] = times[:, 0], times[:, 1]
+        rows["code"] = self._spans[1][first:]
+        return rows
+
+    def _events_from(self, first: int) -> np.ndarray:
+        rows = np.empty(len(self._events[0]) - first, EVENTS)
+        rows["time"] = self._events[0][first:]
+        rows["code"] = self._events[1][first:]
         return rows
 
     def sha256(self, parameters: Iterable[np.ndarray]) -> str:
@@ -100,21 +105,23 @@ class Trace:
 
     def flush(self, folder: Path, process: int, iteration: int) -> None:
         """Write what is new since the last flush as the segment that ends at `iteration`."""
-        for which, rows in enumerate((self.spans, self.events)):
-            name = f"{('spans', 'events')[which]}-{process:05d}-{iteration:09d}.npy"
-            atomic.write_array(folder / name, rows[self._flushed[which] :])
-            self._flushed[which] = len(rows)
+        segment = f"{process:05d}-{iteration:09d}.npy"
+        for table, rows in (
+            ("spans", self._spans_from(self._flushed[0])),
+            ("events", self._events_from(self._flushed[1])),
+        ):
+            atomic.write_array(folder / f"{table}-{segment}", rows)
+        self._flushed = len(self._spans[1]), len(self._events[1])
 
     def restore(self, folder: Path, process: int, iteration: int) -> None:
         """Read back the segments of `process` that end at or before `iteration`."""
         spans, events = load(folder, process, iteration)
-        self._spans[0].frombytes(
-            np.column_stack((spans["start"], spans["end"])).astype("<f8").tobytes()
-        )
+        times = np.column_stack((spans["start"], spans["end"]))
+        self._spans[0].frombytes(times.tobytes())
         self._spans[1].frombytes(spans["code"].tobytes())
         self._events[0].frombytes(events["time"].tobytes())
         self._events[1].frombytes(events["code"].tobytes())
-        self._flushed = [len(spans), len(events)]
+        self._flushed = len(spans), len(events)
 
 
 def load(
@@ -136,30 +143,39 @@ def load(
     return tables[0], tables[1]
 
 
-def load_run(run: str | Path, flag: str) -> tuple[np.ndarray, np.ndarray]:
-    """`load` of a run folder that a flag names; BadInput when it holds no trace."""
+def load_run(run: str | Path, given: str) -> tuple[np.ndarray, np.ndarray]:
+    """`load` of a run folder; BadInput, which begins with `given`, when it holds no trace."""
     spans, events = load(Path(run) / "trace")
     if not len(events):
-        raise BadInput(f"{flag}={run}: no trace there; give the --run_dir of a finished run")
+        raise BadInput(f"{given}: no trace there; give the --run_dir of a run that has ended")
     return spans, events
 
 
 def compute_times(run: str | Path) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Rank → (iterations at which it started to compute, ascending; seconds each took)."""
-    spans, _ = load_run(run, "--delay=trace:")
-    rank, kind, iteration, _ = decode(spans["code"])
+    """Rank → (iterations at which it started to compute, ascending; seconds each took).
+
+    Computations that were interrupted (`drop`) are left out: nobody knows how long they would
+    have taken.
+    """
+    spans, events = load_run(run, f"--delay=trace:{run}")
+    _, kind, _, _ = decode(spans["code"])
+    spans = spans[kind == Span.COMPUTE]
+    rank, _, iteration, _ = decode(spans["code"])
+    seconds = spans["end"] - spans["start"]
+    stopped, kind, at, _ = decode(events["code"])
+    interrupted = kind == Event.INTERRUPTED
     times = {}
     for r in np.unique(rank):
-        mine = np.flatnonzero((rank == r) & (kind == Span.COMPUTE))
+        cut_short = at[interrupted & (stopped == r)]
+        mine = np.flatnonzero((rank == r) & ~np.isin(iteration, cut_short))
         mine = mine[np.argsort(iteration[mine], kind="stable")]
-        seconds = spans["end"][mine] - spans["start"][mine]
-        times[int(r)] = (iteration[mine], seconds)
+        times[int(r)] = iteration[mine], seconds[mine]
     return times
 
 
 def chrome(run: str | Path) -> dict:
     """The trace in Chrome's JSON format, for Perfetto: one track per rank, arrows as instants."""
-    spans, events = load_run(run, "RUN ")
+    spans, events = load_run(run, str(run))
     rank, kind, iteration, _ = decode(spans["code"])
     rows = [
         {"ph": "X", "pid": 0, "tid": int(r), "name": Span(int(s)).name.lower(),

@@ -8,14 +8,17 @@
     checkpoints/K/    a consistent cut before iteration K; whole when complete.json is there
 
 The root process owns all of it but `trace/` and `checkpoints/`, where each process has files of
-its own. An existing folder is resumed or refused, never overwritten.
+its own. An existing folder is resumed or refused, never overwritten. A kill at any moment leaves
+either no folder or one that can be resumed.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ import numpy as np
 from cbdybw.errors import BadInput
 from cbdybw.storage import atomic
 
+_COMPLETE = "complete.json"
 KEPT = 2
 """Checkpoints that are kept: the last one and the one before it."""
 
@@ -34,37 +38,53 @@ class RunDirectory:
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path)
         self.trace = self.path / "trace"
+        self._metrics = self.path / "metrics.jsonl"
+        self._result = self.path / "result.npz"
+        self._checkpoints = self.path / "checkpoints"
 
-    def create(self, flags: str, manifest: dict[str, Any]) -> None:
-        """Make the folder; BadInput when something is there already."""
-        try:
-            self.path.mkdir(parents=True)
-        except FileExistsError:
+    def check_is_new(self) -> None:
+        """BadInput when something is there already."""
+        if os.path.lexists(self.path):
             raise BadInput(
                 f"--run_dir={self.path}: exists already; add --resume or name a new folder"
-            ) from None
+            )
+
+    def create(self, flags: str, manifest: dict[str, Any]) -> None:
+        """Make the folder; BadInput when something is there already, or comes in at this moment.
+
+        `manifest` must be like no other's: by it a process knows its own folder.
+        """
+        self.check_is_new()
+        try:
+            with atomic.publishing_folder(self.path) as folder:
+                (folder / "trace").mkdir()
+                atomic.write_text(folder / "flags.txt", flags)
+                atomic.write_json(folder / "manifest.json", manifest)
         except OSError as error:
             raise BadInput(f"--run_dir={self.path}: {error.strerror}; name another") from None
-        self.trace.mkdir()
-        atomic.write_text(self.path / "flags.txt", flags)
-        atomic.write_json(self.path / "manifest.json", manifest)
+        if self.manifest() != manifest:
+            self.check_is_new()
 
     def read_flags(self, flag: str) -> str:
         """flags.txt; BadInput names `flag`, which gave the folder."""
         try:
             return atomic.read_bytes(self.path / "flags.txt").decode()
-        except FileNotFoundError:
-            raise BadInput(f"{flag}={self.path}: holds no run; name the folder of one") from None
+        except OSError as error:
+            raise BadInput(
+                f"{flag}={self.path}: holds no run ({error.strerror}); name the folder of one"
+            ) from None
 
-    def update_manifest(self, **fields: Any) -> dict[str, Any]:
+    def manifest(self) -> dict[str, Any]:
+        """manifest.json."""
+        return atomic.read_json(self.path / "manifest.json")
+
+    def update_manifest(self, **fields: Any) -> None:
         """Set fields of the manifest."""
-        manifest = atomic.read_json(self.path / "manifest.json") | fields
-        atomic.write_json(self.path / "manifest.json", manifest)
-        return manifest
+        atomic.write_json(self.path / "manifest.json", self.manifest() | fields)
 
     def add_metrics(self, row: dict[str, Any]) -> None:
         """Append a line; it is in the file when this returns."""
-        with open(self.path / "metrics.jsonl", "a") as file:
+        with open(self._metrics, "a", encoding="utf-8") as file:
             file.write(json.dumps(row, allow_nan=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -72,21 +92,34 @@ class RunDirectory:
     def metrics(self) -> list[dict[str, Any]]:
         """The lines so far; a line cut short by a kill is left out."""
         try:
-            text = atomic.read_bytes(self.path / "metrics.jsonl").decode()
+            text = atomic.read_bytes(self._metrics).decode()
         except FileNotFoundError:
             return []
         return [json.loads(line) for line in text.splitlines(True) if line.endswith("\n")]
 
-    def keep_metrics(self, until: int) -> None:
-        """Drop the lines after iteration `until`, which a resumed run writes again."""
-        rows = [row for row in self.metrics() if row["iteration"] <= until]
+    def rewind(self, done: int, flags: str) -> None:
+        """Drop what a run left behind after its first `done` iterations, which it does again."""
+        for partial in list(self.path.rglob(".*.partial")):
+            partial.unlink()
+        for folder in self._checkpoints.glob("*"):
+            if not (folder / _COMPLETE).exists():
+                shutil.rmtree(folder)
+        for segment in self.trace.glob("*.npy"):
+            if int(segment.stem.rpartition("-")[2]) > done:
+                segment.unlink()
+        rows = [row for row in self.metrics() if row["iteration"] <= done] if done else []
         text = "".join(json.dumps(row) + "\n" for row in rows)
-        atomic.write_text(self.path / "metrics.jsonl", text)
+        atomic.write_text(self._metrics, text)
+        atomic.write_text(self.path / "flags.txt", flags)
 
     def write_result(self, arrays: dict[str, np.ndarray]) -> None:
         """Write result.npz."""
-        with atomic.replacing(self.path / "result.npz") as file:
+        with atomic.replacing(self._result) as file:
             np.savez(file, **arrays)
+
+    def read_result(self) -> dict[str, np.ndarray]:
+        """What `write_result` wrote."""
+        return _read_arrays(self._result)
 
     def save_part(self, k: int, name: str, arrays: dict[str, np.ndarray]) -> None:
         """Write one file of the cut before iteration k."""
@@ -97,30 +130,30 @@ class RunDirectory:
 
     def complete_checkpoint(self, k: int, about: dict[str, Any]) -> None:
         """Every file of the cut is there: it counts from now on. Older cuts are removed."""
-        atomic.write_json(self._checkpoint(k) / "complete.json", {"k": k, **about})
+        atomic.write_json(self._checkpoint(k) / _COMPLETE, {"k": k, **about})
         for old in self._complete()[:-KEPT]:
-            (self._checkpoint(old) / "complete.json").unlink()
+            (self._checkpoint(old) / _COMPLETE).unlink()
             shutil.rmtree(self._checkpoint(old))
 
     def last_checkpoint(self) -> dict[str, Any] | None:
         """What `complete_checkpoint` was told of the last cut, with its k."""
         complete = self._complete()
-        if not complete:
-            return None
-        return atomic.read_json(self._checkpoint(complete[-1]) / "complete.json")
+        return atomic.read_json(self._checkpoint(complete[-1]) / _COMPLETE) if complete else None
 
     def load_part(self, k: int, name: str) -> dict[str, np.ndarray]:
         """Read back what `save_part` wrote."""
-        path = self._checkpoint(k) / f"{name}.npz"
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                return dict(file)
-        except (OSError, ValueError) as error:
-            raise BadInput(f"{path}: cannot be read ({error}); remove the folder") from error
+        return _read_arrays(self._checkpoint(k) / f"{name}.npz")
 
     def _checkpoint(self, k: int) -> Path:
-        return self.path / "checkpoints" / f"{k:09d}"
+        return self._checkpoints / f"{k:09d}"
 
     def _complete(self) -> list[int]:
-        paths = (self.path / "checkpoints").glob("*/complete.json")
-        return sorted(int(path.parent.name) for path in paths)
+        return sorted(int(path.parent.name) for path in self._checkpoints.glob(f"*/{_COMPLETE}"))
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(io.BytesIO(atomic.read_bytes(path)), allow_pickle=False) as file:
+            return dict(file)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise BadInput(f"{path}: cannot be read ({error}); remove its folder") from error

@@ -1,0 +1,159 @@
+"""From settings to the pieces of a run. What cannot be used is refused here, before any file of the
+run is written."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import networkx as nx
+
+from cbdybw import specs, topology
+from cbdybw.algorithms.plan import Plan
+from cbdybw.clusters import delays, network
+from cbdybw.clusters.launch import placement
+from cbdybw.clusters.root import on_root
+from cbdybw.errors import BadInput
+from cbdybw.learning import schedules, workloads
+from cbdybw.problem import Problem
+from cbdybw.storage import datasets
+from experiments.settings import Settings
+
+if TYPE_CHECKING:
+    from data_prep.prepare import Preparation
+
+Log = Callable[[str], None]
+
+
+class Pieces(NamedTuple):
+    """What a run is made of, beside the cluster.
+
+    `data` is what the manifest says of the data set: `sha256`, and `notice`, a line that belongs
+    under every result; both None where nothing is learnt from data.
+    """
+
+    problem: Problem
+    plan: Plan
+    delay: delays.DelayLaw
+    network: network.Network
+    data: dict[str, str | None]
+
+
+def build(settings: Settings, log: Log) -> Pieces:
+    """The pieces, with data prepared where it is missing. `log` is called on the root only."""
+    check_ranks(settings)
+    specs.select(settings.workload, "--workload", workloads.WORKLOADS)
+    graph = topology.build(settings.graph, settings.workers, settings.seed)
+    delay = delays.parse(settings.delay, settings.workers, settings.seed)
+    links = network.parse(settings.network, settings.workers, settings.seed)
+    problem, data = build_problem(settings, log)
+    return Pieces(problem, build_plan(settings, graph, problem, log), delay, links, data)
+
+
+def check_ranks(settings: Settings) -> None:
+    """Whether as many ranks were started as the settings ask for."""
+    started = placement()
+    if settings.cluster == "mpi" and (started or (0, 1))[1] != settings.workers:
+        ranks = started[1] if started else 1
+        raise BadInput(
+            f"--workers={settings.workers}: {ranks} MPI rank{'s are' if ranks > 1 else ' is'} "
+            f"running; start with mpirun -n {settings.workers} or give --workers={ranks}"
+        )
+    if settings.cluster == "virtual" and started and started[1] > 1:
+        raise BadInput("--cluster=virtual: needs no mpirun; give --cluster=mpi or start it alone")
+
+
+def is_root() -> bool:
+    """Whether this process is the one that speaks and writes for all."""
+    return (placement() or (0, 1))[0] == 0
+
+
+def build_problem(settings: Settings, log: Log) -> tuple[Problem, dict[str, str | None]]:
+    """The learning problem, and what the manifest says of its data."""
+    batch_size, seed = settings.batch_size, settings.seed
+    if not workloads.needs_data(settings.workload):
+        problem = workloads.build(settings.workload, None, batch_size, seed)
+        return problem, {"sha256": None, "notice": None}
+    from data_prep.prepare import Preparation, prepare
+
+    wanted = Preparation(**{name: getattr(settings, name) for name in Preparation.__annotations__})
+    folder = settings.data_dir or _data_folder(settings)
+    mpi = settings.cluster == "mpi"
+    on_root(lambda: _is_prepared(wanted, folder) or prepare(wanted, folder, log), mpi)
+    data = datasets.load(folder)
+    if data.manifest["notice"]:  # a stand-in, too small for the batch that was asked for
+        batch_size = min(batch_size, data.manifest["batch_size"])
+    problem = workloads.build(settings.workload, data, batch_size, seed)
+    return problem, {name: data.manifest[name] for name in ("sha256", "notice")}
+
+
+def _data_folder(settings: Settings) -> str:
+    partition = settings.partition.replace(":", "")
+    size = f"w{settings.workers}-b{settings.batch_size}-s{settings.seed}"
+    return f"data/{settings.dataset}-pca{settings.pca}-{partition}-{size}"
+
+
+def _is_prepared(wanted: Preparation, folder: str) -> bool:
+    """Whether `folder` holds such data; BadInput when it holds something else."""
+    if not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder)):
+        return False
+    manifest = datasets.read_manifest(folder)
+    there: dict[str, Any] = manifest["parameters"]
+    names = {there["dataset"], manifest["dataset"]}  # `auto` that found MNIST is mnist
+    if wanted.dataset in names:
+        there = there | {"dataset": wanted.dataset}
+    for name in ("dataset", "pca", "partition", "workers"):
+        if there[name] != getattr(wanted, name):
+            raise BadInput(
+                f"--data_dir={folder}: prepared with --{name}={there[name]}, not "
+                f"{getattr(wanted, name)}; give --{name}={there[name]} or another folder"
+            )
+    return True
+
+
+def build_plan(settings: Settings, graph: nx.Graph, problem: Problem, log: Log) -> Plan:
+    """What the algorithm is told: graph, connecting edges, learning rate, when to stop."""
+    connection = topology.connecting_edges(graph)
+    if settings.algorithm == "cb_dybw" and is_root():
+        kind = "a Hamiltonian path" if connection.is_path else "a minimum spanning tree"
+        log(f"--graph={settings.graph}: DTUR's connecting edges are {kind}")
+    return Plan(
+        neighbours=topology.neighbours(graph),
+        connecting=connection.edges,
+        diameter=nx.diameter(graph) if math.isfinite(settings.max_time) else 0,
+        eta=schedules.exponential_decay(
+            settings.eta0,
+            settings.eta_decay,
+            settings.eta_decay_every,
+            getattr(problem, "steps_per_epoch", 1),
+        ),
+        iterations=settings.iterations,
+        policy=settings.policy,
+        edge_rule=settings.edge_rule,
+        barrier=settings.barrier,
+        max_time=settings.max_time,
+        checkpoint_every=settings.checkpoint_every,
+    )
+
+
+def build_cluster(settings: Settings, pieces: Pieces, **told: Any) -> Any:
+    """The cluster to run on; `told` are trace, recorder and saver."""
+    told["seed"] = settings.seed
+    if settings.replay:
+        from cbdybw.clusters.replay import ReplayCluster
+
+        return ReplayCluster(settings.workers, settings.replay, **told)
+    if settings.cluster == "mpi":
+        from cbdybw.clusters.mpi import MpiCluster
+
+        return MpiCluster(
+            delay=pieces.delay,
+            dim=pieces.problem.dim,
+            neighbours=pieces.plan.neighbours,
+            **told,
+        )
+    from cbdybw.clusters.virtual import VirtualCluster
+
+    return VirtualCluster(settings.workers, delay=pieces.delay, network=pieces.network, **told)

@@ -1,0 +1,80 @@
+"""What a run comes to: the JSON object of its last line, and the arrays of result.npz."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cbdybw.algorithms.plan import Plan, State
+from cbdybw.recorder import Recorder
+from experiments import environment
+from experiments.evaluation import Metrics
+from experiments.settings import Settings
+
+States = Mapping[int, State]
+
+
+def summary(
+    settings: Settings, plan: Plan, recorder: Recorder, metrics: Metrics, states: States
+) -> dict[str, Any]:
+    """The JSON object, without what only `train.run` knows (fingerprint of the trace, wall time).
+
+    Units: seconds on the cluster's clock. None where nothing is learnt or a number is not finite.
+    """
+    last = metrics.rows[-1] if metrics.rows else {}
+    mean_seconds = recorder.mean_iteration_seconds()
+    return {
+        "algorithm": settings.algorithm,
+        "cluster": settings.cluster,
+        "workers": settings.workers,
+        "seed": settings.seed,
+        "graph": settings.graph,
+        "delay": settings.delay,
+        "straggler_policy": settings.policy,
+        "clock": settings.clock,
+        "barrier": settings.barrier,
+        "iterations": recorder.iterations,
+        "clock_seconds": mean_seconds * recorder.iterations,
+        "mean_iteration_seconds": mean_seconds,
+        "train_loss": last.get("train_loss"),
+        "test_error": last.get("test_error"),
+        "consensus_distance": last.get("consensus_distance"),
+        "gradients_used": int(recorder.used.sum()),
+        "mean_backup_workers": recorder.mean_backup_workers(sum(map(len, plan.neighbours))),
+        "time_to_target": metrics.time_to(settings.target_loss),
+        "parameters_sha256": environment.sha256(states[rank].w for rank in sorted(states)),
+        "status": "diverged" if metrics.diverged else "finished",
+        "run_dir": settings.run_dir or None,
+    }
+
+
+def arrays(plan: Plan, recorder: Recorder, states: States) -> dict[str, np.ndarray]:
+    """The arrays of result.npz.
+
+    edges: active edges (k, i, j), i < j, ascending, (n, 3).
+    visits: (k, number of the connecting edge), ascending, (v, 2).
+    connecting: DTUR's edges, (N-1, 2).
+    last_close, finishers, active, used: as in `Recorder`, (K,).
+    estimates: the workers' last ones, (N, dim); absent where nothing is learnt.
+    """
+    n = recorder.iterations
+    result = {
+        "edges": sorted_edges(recorder),
+        "visits": states[0].visits,
+        "connecting": np.array(plan.connecting, np.int64).reshape(-1, 2),
+        "last_close": recorder.last_close[:n],
+        "finishers": recorder.finishers[:n],
+        "active": recorder.active[:n],
+        "used": recorder.used[:n],
+    }
+    estimates = [states[rank].w for rank in sorted(states)]
+    if isinstance(estimates[0], np.ndarray):
+        result["estimates"] = np.array(estimates)
+    return result
+
+
+def sorted_edges(recorder: Recorder) -> np.ndarray:
+    """The recorder's active edges in ascending order, whoever told of them first."""
+    return recorder.edges[np.lexsort(recorder.edges.T[::-1])]
