@@ -25,6 +25,8 @@ from cbdybw.clusters.wire import MARK, Wire
 from cbdybw.clusters.worker import Kind, Match, Message, describe
 from cbdybw.errors import PeerLost, Stalled
 
+_PEER_LOST = Kind.PEER_LOST
+_COPYING = 3e-5  # seconds: a poll that takes longer has moved a part of a vector
 _SPIN = 1e-3  # seconds of busy polling after an event
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-4, 1e-3  # seconds between two polls of an idle rank
 
@@ -117,7 +119,7 @@ class Loop:
         self._conditions: list[tuple[Activity, Callable[[], bool], Collection[int]]] = []
         self._running: Activity
         self._last = 0.0  # the last event's instant
-        self._pause = _SHORTEST_PAUSE
+        self._moved = 0.0  # when a vector was last seen to be coming in
 
     def clock(self) -> float:
         """Seconds, as `time`, but of this very instant."""
@@ -159,7 +161,7 @@ class Loop:
             if match(message):
                 del self.mailbox[n]
                 return message
-            if message.kind is Kind.PEER_LOST:
+            if message.kind == _PEER_LOST:
                 lost = message.source
         if lost is not None:
             raise PeerLost(lost)
@@ -193,16 +195,16 @@ class Loop:
 
     def _turn(self) -> bool:
         """Process at most one event of each source; whether there was any."""
-        self.time = before = self.clock()
-        for source in (self._arrival, self._return, self._expiry, self._fulfilment):
-            if source():
-                self._last = self.time
-                self._run()
-                self.time = self.clock()
-        if self._last < before:
-            return False
-        self._pause = _SHORTEST_PAUSE
-        return True
+        happened = self._arrival()
+        if self._thread.busy:
+            happened |= self._return()
+        if self._computing or self._receiving:
+            happened |= self._expiry()
+        if self._conditions:
+            happened |= self._fulfilment()
+        if happened:
+            self._last = self.time
+        return happened
 
     def _run(self) -> None:
         ready = self._ready
@@ -220,20 +222,29 @@ class Loop:
     def _arrival(self) -> bool:
         if self.open and self.held:
             message = self.held.popleft()
-        elif (message := self.wire.poll()) is None:
-            return False
-        if message.kind == MARK:
+            self.time = self.clock()
+        else:
+            begun = self.clock()
+            message = self.wire.poll()
+            self.time = self.clock()
+            if self.time - begun > _COPYING:
+                self._moved = self.time
+            if message is None:
+                return False
+        kind, iteration, source = message[:3]
+        if kind == MARK:
             group, sent = message.body
-            self.marks.setdefault((group, message.iteration), {})[message.source] = sent
-        elif self.open or message.kind is Kind.PEER_LOST:
-            self.trace.event(self.rank, self.time, message.kind, message.iteration, message.source)
+            self.marks.setdefault((group, iteration), {})[source] = sent
+        elif self.open or kind == _PEER_LOST:
+            self.trace.event(self.rank, self.time, kind, iteration, source)
             self._put(message)
+            self._run()
         else:
             self.held.append(message)
         return True
 
     def _put(self, message: Message) -> None:
-        if message.kind is Kind.PEER_LOST:
+        if message.kind == _PEER_LOST:
             self._break_conditions(message.source)
         for n, activity in enumerate(self._receiving):
             if activity.match(message):
@@ -241,7 +252,7 @@ class Loop:
                 self._ready.append((activity, message))
                 return
         self.mailbox.append(message)
-        if message.kind is Kind.PEER_LOST and self._receiving:
+        if message.kind == _PEER_LOST and self._receiving:
             self._ready.append((self._receiving.pop(0), PeerLost(message.source)))
         for job in self._computing:
             if job.ran and job.until is not None and job.until(message):
@@ -255,8 +266,6 @@ class Loop:
 
     def _return(self, wait: float = 0.0) -> bool:
         """The compute thread has returned from a function: an event if nothing is left to wait."""
-        if not self._thread.busy:
-            return False
         job = self._thread.returned(wait)
         if job is None:
             return False
@@ -266,6 +275,7 @@ class Loop:
             self._finish(job, False)
         elif job.error is not None or self.time >= job.deadline:
             self._finish(job, True)
+        self._run()
         return True
 
     def _finish(self, job: Job, whole: bool) -> None:
@@ -276,23 +286,30 @@ class Loop:
 
     def _expiry(self) -> bool:
         """The injected rest of a delay, or the time-out of a receive, is over."""
+        now = self.clock()
         for job in self._computing:
-            if job.ran and job.deadline <= self.time:
+            if job.ran and job.deadline <= now:
+                self.time = now
                 self._finish(job, True)
+                self._run()
                 return True
         for n, activity in enumerate(self._receiving):
-            if activity.deadline <= self.time:
+            if activity.deadline <= now:
+                self.time = now
                 del self._receiving[n]
-                self.trace.event(self.rank, self.time, Event.TIMEOUT, 0, self.rank)
+                self.trace.event(self.rank, now, Event.TIMEOUT, 0, self.rank)
                 self._ready.append((activity, None))
+                self._run()
                 return True
         return False
 
     def _fulfilment(self) -> bool:
         for n, (activity, condition, _) in enumerate(self._conditions):
             if condition():
+                self.time = self.clock()
                 del self._conditions[n]
                 self._ready.append((activity, None))
+                self._run()
                 return True
         return False
 
@@ -304,19 +321,19 @@ class Loop:
         While the compute thread runs, on a lock that it releases at its end: it keeps the
         processor and the GIL, and its end is noticed at once.
         """
-        self.wire.all_sent()
+        transferring = not self.wire.all_sent()
+        waited = self.clock() - self._last
+        pause = min(max(_SHORTEST_PAUSE, waited / 10), _LONGEST_PAUSE)  # at most 10 % late
         if self._thread.busy:
-            if self._return(self._pause):
+            if self._return(pause):
                 self._last = self.time
-                self._run()
-        else:
-            now, deadline = self.clock(), self._next_deadline()
-            if self._spin and now - self._last < _SPIN:
-                return
-            if deadline == math.inf and now - self._last > patience:
-                raise Stalled(self._report(now - self._last))
-            time.sleep(min(self._pause, max(0.0, deadline - now)))
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            return
+        if self._spin and (transferring or self.clock() - max(self._moved, self._last) < _SPIN):
+            return
+        deadline = self._next_deadline()
+        if deadline == math.inf and waited > patience:
+            raise Stalled(self._report(waited))
+        time.sleep(min(pause, max(0.0, deadline - self.clock())))
 
     def _next_deadline(self) -> float:
         deadlines = [job.deadline for job in self._computing]

@@ -23,7 +23,6 @@ from cbdybw.problem import Weightless
 MARK = 15  # the cluster's own kind of message: its sender has come to a meeting
 _KINDS = {**{kind.value: kind for kind in Kind}, MARK: MARK}
 _KIND_MASK, _VECTOR, _BODY, _ITERATION = 15, 1 << 4, 1 << 5, 6  # the tag's fields, lowest first
-_MANY_SENDS = 64  # from here on completed sends are let go of without waiting for an idle moment
 _NOBODY = 2  # references to a buffer that only a list and the argument of getrefcount hold
 _BYTE = MPI.BYTE
 
@@ -72,7 +71,7 @@ class Wire:
         self._requests = [self._posted(n) for n in range(len(self._peers))]
 
     def send(self, dest: int, message: Message) -> None:
-        """Start sending; the vector must stay as it is from now on.
+        """Start sending; the vector must stay as it is from now on, and is held until it has left.
 
         Raises ValueError when the message does not fit into what `dest` has room for.
         """
@@ -148,6 +147,7 @@ class Wire:
     def _start(self, dest: int, tag: int, payload: list) -> None:
         if dest in self.lost:
             return
+        self.all_sent()  # arrays that are let go of soon are still in the cache when used again
         if payload[1] > self._room[dest]:
             raise ValueError(
                 f"rank {self.rank} sends {payload[1]} bytes to rank {dest}, which has room for "
@@ -160,8 +160,6 @@ class Wire:
                 raise
             return
         self._sends.append(request)
-        if len(self._sends) > _MANY_SENDS:
-            self.all_sent()
 
     # Receiving
 
