@@ -35,6 +35,7 @@ async def cb_full(worker: Worker, problem: Problem, plan: Plan, state: State) ->
             if k != resumed:
                 await worker.checkpoint(lambda: State(k, w, stop=stop.before))  # noqa: B023
             worker.record("resume", k=k)
+            stop = Stop(worker, plan, stop.before)  # tells again: nobody knows who was told
         g = await worker.compute(problem.gradient, w, problem.batch(j, k), index=k)
         local = w - plan.eta(k) * g
         stop.tell(k)
@@ -68,7 +69,7 @@ class Stop:
 
     def __init__(self, worker: Worker, plan: Plan, before: int | None):
         self.before = plan.iterations if before is None else before
-        self._told = self.before
+        self._told = plan.iterations
         self._worker, self._plan = worker, plan
 
     def tell(self, k: int) -> None:

@@ -59,6 +59,12 @@ class Network:
         self._last[source, dest] = (time, behind or message.kind >= Kind.THRESHOLD)
         return time, behind
 
+    def forget(self) -> None:
+        """At a consistent cut nothing is under way: links are as new, as they are for a run that
+        is resumed there."""
+        self._card_free.clear()
+        self._last.clear()
+
     def _extra(self, source: int, dest: int, message: Message) -> float:
         if not self._jitter:
             return 0.0

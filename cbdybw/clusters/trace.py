@@ -154,22 +154,23 @@ def load_run(run: str | Path, given: str) -> tuple[np.ndarray, np.ndarray]:
 def compute_times(run: str | Path) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """Rank → (iterations at which it started to compute, ascending; seconds each took).
 
-    Computations that were interrupted (`drop`) are left out: nobody knows how long they would
-    have taken.
+    A computation that was interrupted (`drop`) would have taken longer than recorded: the longest
+    one of its rank stands in for it.
     """
     spans, events = load_run(run, f"--delay=trace:{run}")
     _, kind, _, _ = decode(spans["code"])
     spans = spans[kind == Span.COMPUTE]
-    rank, _, iteration, _ = decode(spans["code"])
+    rank, _, started, _ = decode(spans["code"])
     seconds = spans["end"] - spans["start"]
     stopped, kind, at, _ = decode(events["code"])
     interrupted = kind == Event.INTERRUPTED
     times = {}
     for r in np.unique(rank):
-        cut_short = at[interrupted & (stopped == r)]
-        mine = np.flatnonzero((rank == r) & ~np.isin(iteration, cut_short))
-        mine = mine[np.argsort(iteration[mine], kind="stable")]
-        times[int(r)] = iteration[mine], seconds[mine]
+        mine = np.flatnonzero(rank == r)
+        mine = mine[np.argsort(started[mine], kind="stable")]
+        cut_short = np.isin(started[mine], at[interrupted & (stopped == r)])
+        took = np.where(cut_short, seconds[mine].max(), seconds[mine])
+        times[int(r)] = started[mine], took
     return times
 
 

@@ -315,12 +315,11 @@ class VirtualCluster:
         control = message.kind >= _FIRST_CONTROL
         if control:
             sender._control_sent = self.time
-        elif self._network.instant and sender._control_sent != self.time:
-            self._deliver((self._nodes[dest], message))
-            return
-        else:
-            # Data must not overtake control that its sender sent at this very instant.
-            control = sender._control_sent == self.time
+        elif self._network.instant:
+            if sender._control_sent != self.time:
+                self._deliver((self._nodes[dest], message))
+                return
+            control = True  # data must not overtake what its sender said at this very instant
         arrival, behind = self._network.arrival(sender.rank, dest, message, self.time)
         self._last_arrival = max(self._last_arrival, arrival)
         place = _CONTROL if control or behind else _DATA
@@ -400,6 +399,9 @@ class VirtualCluster:
     def _save(self, arrivals: list[_Arrival]) -> None:
         """All workers are here and no message is under way: a consistent cut."""
         self._release(arrivals, Span.CHECKPOINT)  # first: a resumed run has these in its trace too
+        self._network.forget()
+        for node in self._nodes:
+            node._control_sent = -1.0
         if self._saver is not None:
             for activity, snapshot, _ in arrivals:
                 self._saver.save(activity.worker.rank, snapshot())
