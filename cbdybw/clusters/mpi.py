@@ -19,7 +19,7 @@ from mpi4py import MPI
 from cbdybw.clusters.guard import guard
 from cbdybw.clusters.loop import Job, Loop
 from cbdybw.clusters.trace import Event, Span, Trace
-from cbdybw.clusters.wire import MARK, Wire, complete
+from cbdybw.clusters.wire import MARK, Wire, complete, failed
 from cbdybw.clusters.worker import INTERRUPTED, Match, Message, Worker, keyed_rng
 from cbdybw.errors import PeerLost
 from cbdybw.problem import Weightless
@@ -156,9 +156,7 @@ class MpiCluster:
         stall_timeout: float = 60.0,
     ):
         _keep_freed_arrays()
-        self._comm, self._pickles = MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup()
-        for comm in (MPI.COMM_WORLD, self._comm, self._pickles):
-            comm.Set_errhandler(MPI.ERRORS_RETURN)  # a dead peer is an exception, not the end
+        self._comm, self._pickles, ranks_here = _communicators()
         self.size, self.rank = self._comm.size, self._comm.rank
         self.process, self.ranks, self.is_root = self.rank, (self.rank,), self.rank == 0
         self.workers = range(self.size - servers)
@@ -170,7 +168,7 @@ class MpiCluster:
         self._meetings: dict[tuple[int, ...], int] = {}  # of each group so far
         self._everyone = range(self.size)
         self._wire = Wire(self._comm, dim, self._vector_peers(neighbours))
-        self._loop = Loop(self._wire, trace, spin=_ranks_on_this_host() <= _cores())
+        self._loop = Loop(self._wire, trace, spin=ranks_here <= _cores())
         self._worker = MpiWorker(self)
         atexit.register(self._leave)
 
@@ -206,9 +204,8 @@ class MpiCluster:
         try:
             return self._loop.drive(coroutine, *patience)
         except PeerLost as loss:
-            if self.rank == min(set(self._everyone) - self._wire.lost):  # one line per run
-                k = self._worker.iteration
-                loss.add_note(f"rank {loss.rank} was lost in iteration {k}; the run ends")
+            when = f"in iteration {self._worker.iteration}"
+            _announced(loss, self.rank, self.size, self._wire.lost, when)
             raise
 
     async def _finish(self) -> None:
@@ -245,7 +242,9 @@ class MpiCluster:
     def _communicator(self, group: Sequence[int]) -> MPI.Comm:
         key = tuple(group)
         if key not in self._groups:
-            comm = self._comm.Create_group(self._comm.group.Incl(key))
+            # From the world: it speaks to the others on the communicator it is called on, and on
+            # the wire's own the posted receives would take its words for messages.
+            comm = MPI.COMM_WORLD.Create_group(self._comm.group.Incl(key))
             comm.Set_errhandler(MPI.ERRORS_RETURN)
             self._groups[key] = comm
         return self._groups[key]
@@ -311,11 +310,30 @@ class _Probe:
         return message is not None
 
 
-def _ranks_on_this_host() -> int:
-    host = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
-    ranks = host.size
-    host.Free()
-    return ranks
+def _communicators() -> tuple[MPI.Comm, MPI.Comm, int]:
+    """Two communicators of all ranks, and the number of ranks on this host."""
+    world = MPI.COMM_WORLD
+    world.Set_errhandler(MPI.ERRORS_RETURN)  # inherited: a dead peer is an exception, not the end
+    try:
+        host = world.Split_type(MPI.COMM_TYPE_SHARED)
+        ranks_here = host.size
+        host.Free()
+        return world.Dup(), world.Dup(), ranks_here
+    except MPI.Exception as error:
+        if not failed(error):
+            raise
+        dead = world.Get_failed()
+        lost = set(MPI.Group.Translate_ranks(dead, range(dead.size), world.group))
+        raise _announced(
+            PeerLost(min(lost)), world.rank, world.size, lost, "at the start"
+        ) from None
+
+
+def _announced(loss: PeerLost, rank: int, size: int, lost: Collection[int], when: str) -> PeerLost:
+    """`loss` with the line that `guard` prints, on the one rank of the living that is to do so."""
+    if rank == min(set(range(size)).difference(lost)):
+        loss.add_note(f"rank {loss.rank} was lost {when}; the run ends")
+    return loss
 
 
 def _cores() -> int:
