@@ -159,7 +159,7 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def define_flags() -> None:
+def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     """Define a flag for every field of Settings."""
     define = {
         "str": flags.DEFINE_string,
@@ -170,13 +170,13 @@ def define_flags() -> None:
     for field in _FIELDS:
         allowed = field.metadata["allowed"]
         text = field.metadata["help"] + (f" ({', '.join(allowed)})" if allowed else "")
-        define[field.type](field.name, field.default, text)
+        define[field.type](field.name, field.default, text, flag_values=values)
 
 
-def parse_flags(argv: list[str]) -> list[str]:
+def parse_flags(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> list[str]:
     """absl's parser, whose complaints become BadInput."""
     try:
-        rest = flags.FLAGS(argv)
+        rest = values(argv)
     except flags.Error as error:
         raise BadInput(" ".join(str(error).split())) from None
     if rest[1:]:
@@ -184,9 +184,9 @@ def parse_flags(argv: list[str]) -> list[str]:
     return rest
 
 
-def from_flags() -> Settings:
+def from_flags(values: flags.FlagValues = flags.FLAGS) -> Settings:
     """The settings that the parsed flags give."""
-    return Settings(**{field.name: flags.FLAGS[field.name].value for field in _FIELDS})
+    return Settings(**{field.name: values[field.name].value for field in _FIELDS})
 
 
 def from_flagfile(text: str) -> Settings:

@@ -22,7 +22,7 @@ from cbdybw.algorithms.plan import State
 from cbdybw.clusters.guard import guard
 from cbdybw.clusters.launch import placement
 from cbdybw.clusters.root import on_root
-from cbdybw.clusters.trace import Trace
+from cbdybw.clusters.trace import Event, Trace
 from cbdybw.clusters.worker import keyed_rng
 from cbdybw.problem import Timing
 from cbdybw.recorder import Recorder
@@ -125,6 +125,8 @@ class _Session:
 
     def _restored(self, cut: dict[str, Any]) -> dict[int, State]:
         states = self.saver.restore(cut["k"])
+        if self.mpi:  # a rank saves before its cut is complete, and a replay needs that event
+            self.trace.event(self.process, cut["clock"], Event.COLLECTED, 0, self.process)
         if cut["limits"] != opening.limits(self.settings):
             for state in states.values():
                 state.stop = None  # agreed on under other limits

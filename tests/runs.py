@@ -1,0 +1,101 @@
+"""Runs of experiments.train for the tests: in this process, in one of its own, on MPI ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from cbdybw.clusters.launch import mpirun
+from cbdybw.storage.run_directory import RunDirectory
+from experiments import train
+from experiments.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+COMMAND = (sys.executable, "-m", "experiments.train")
+NOT_REPEATABLE = ("wall_seconds", "run_dir")
+
+
+def run(**flags: Any) -> dict[str, Any]:
+    """A run in this process: its result."""
+    return train.run(Settings(**flags), log=lambda line: None)
+
+
+def arguments(flags: dict[str, Any]) -> list[str]:
+    return [f"--{name}={value}" for name, value in flags.items()]
+
+
+def binary(*argv: str, cwd: Path, **flags: Any) -> subprocess.CompletedProcess:
+    """A run in a process of its own, begun in the folder `cwd`."""
+    return _finished([*COMMAND, *argv, *arguments(flags)], {}, cwd)
+
+
+def on_ranks(ranks: int, *argv: str, cwd: Path, **flags: Any) -> subprocess.CompletedProcess:
+    """A run on MPI ranks, begun in the folder `cwd`."""
+    command = [*COMMAND, "--cluster=mpi", f"--workers={ranks}", *argv, *arguments(flags)]
+    return _finished(*mpirun(ranks, command), cwd)
+
+
+def _finished(command: list[str], environ: dict[str, str], cwd: Path):
+    environ = os.environ | environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=120
+    )
+
+
+def result(process: subprocess.CompletedProcess) -> dict[str, Any]:
+    """The JSON object in the last line on stdout."""
+    assert process.stdout, process.stderr
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """All that a run leaves behind and that must be the same when it is done again."""
+    directory = RunDirectory(folder)
+    facts = {k: v for k, v in directory.manifest()["result"].items() if k not in NOT_REPEATABLE}
+    arrays = {name: array.tolist() for name, array in directory.read_result().items()}
+    return facts | arrays | {"metrics": (folder / "metrics.jsonl").read_text()}
+
+
+def some_flags(seed: int) -> dict[str, Any]:
+    """Flags of a small random run on the virtual cluster, with checkpoints."""
+    draw = random.Random(seed)
+    clock = draw.choice(["event", "event", "event", "paper"])
+    return {
+        "workload": "quadratic:dim=3",
+        "algorithm": draw.choice(["cb_dybw", "cb_dybw", "cb_full"]),
+        "barrier": draw.choice(["global", "neighbours"]),
+        "edge_rule": draw.choice(["one", "all"]),
+        "clock": clock,
+        "straggler_policy": "carry" if clock == "paper" else draw.choice(["carry", "drop", "late"]),
+        "workers": draw.randint(2, 7),
+        "graph": draw.choice(["ring", "path", "star", "complete", "erdos_renyi:p=0.9"]),
+        "delay": draw.choice(
+            [
+                "none",
+                "constant:mean=1",
+                "exponential:mean=1",
+                "pareto:scale=1,alpha=1.5",
+                "persistent:ranks=1,slowdown=5",
+                "random_straggler:slowdown=4,jitter=0.1",
+            ]
+        ),
+        "network": draw.choice(
+            [
+                "",
+                "latency=0.1",
+                "bandwidth=100",
+                "jitter=0.2",
+                "latency=0.01,bandwidth=1000,jitter=0.1",
+            ]
+        ),
+        "iterations": draw.randint(8, 30),
+        "max_time": draw.choice([float("inf"), float("inf"), 10.0]),
+        "eval_every": draw.choice([0, 1, 4]),
+        "checkpoint_every": draw.randint(1, 7),
+        "seed": seed,
+    }

@@ -1,0 +1,224 @@
+"""Flags: what they say survives a flagfile, and what is wrong ends in one line and exit code 2."""
+
+import dataclasses
+import math
+
+import pytest
+from absl import flags
+
+from cbdybw.errors import BadInput
+from experiments import settings
+from experiments.settings import Settings
+from tests.runs import binary, on_ranks, run
+
+
+def parsed(*argv: str) -> Settings:
+    """The settings that absl makes of a command line."""
+    values = flags.FlagValues()
+    settings.define_flags(values)
+    settings.parse_flags(["train", *argv], values)
+    return settings.from_flags(values)
+
+
+UNUSUAL = Settings(
+    cluster="mpi",
+    algorithm="cb_full",
+    workload="2nn:width=8,depth=3",
+    data_dir="a folder: with=blanks, commas/é",
+    partition="dirichlet:0.1",
+    graph="file:edges.txt",
+    delay="persistent:ranks=0+3,slowdown=6,base=1",
+    eta0=1e-07,
+    eta_decay=1 / 3,
+    max_time=12.5,
+    target_loss=-0.1,
+    seed=2**32 - 1,
+    run_dir="-x",
+    resume=True,
+    checkpoint_every=3,
+)
+
+
+@pytest.mark.parametrize("given", [Settings(), UNUSUAL], ids=["defaults", "unusual"])
+def test_a_flagfile_gives_the_same_settings_again(tmp_path, given):
+    path = tmp_path / "flags.txt"
+    path.write_text(given.flagfile(), encoding="utf-8")
+    assert settings.from_flagfile(given.flagfile()) == given
+    assert parsed(f"--flagfile={path}") == given
+    assert parsed(f"--flagfile={path}").flagfile() == given.flagfile()
+
+
+def test_a_flagfile_names_every_setting():
+    names = [line.split("=")[0] for line in Settings().flagfile().splitlines()]
+    assert names == [f"--{field.name}" for field in dataclasses.fields(Settings)]
+    assert "--max_time=inf\n" in Settings().flagfile()
+    assert "--resume=false\n" in Settings().flagfile()
+
+
+def test_flags_given_after_a_flagfile_win(tmp_path):
+    path = tmp_path / "flags.txt"
+    path.write_text(UNUSUAL.flagfile(), encoding="utf-8")
+    again = parsed(f"--flagfile={path}", "--seed=5", "--noresume")
+    assert again == dataclasses.replace(UNUSUAL, seed=5, resume=False)
+
+
+@pytest.mark.parametrize("text", ["a\nb", " a", "a ", "\tb", "a\x00", "\udce4"])
+def test_a_text_that_no_flagfile_could_hold_is_refused(text):
+    with pytest.raises(BadInput, match=r"--run_dir=.*flagfile"):
+        Settings(run_dir=text)
+
+
+def test_a_line_that_is_no_flag_is_refused():
+    with pytest.raises(BadInput, match="--colour=red: no flag"):
+        settings.from_flagfile("--colour=red\n")
+
+
+NUMBERS = {
+    "workers": (-1, 0, 2**17 + 1, 10**30),
+    "pca": (-1,),
+    "batch_size": (-5, 0),
+    "iterations": (-1, 0, 2**25, 10**30),
+    "seed": (-1, 2**32, 10**30),
+    "eval_every": (-1,),
+    "checkpoint_every": (-1,),
+    "eta0": (-0.1, 0.0, math.inf, -math.inf, math.nan),
+    "eta_decay": (-0.1, 0.0, 1.01, math.inf, math.nan),
+    "max_time": (-1.0, 0.0, -math.inf, math.nan),
+    "target_loss": (math.nan,),
+}
+
+
+def test_every_number_among_the_settings_has_a_test_of_its_limits():
+    numbers = {
+        field.name for field in dataclasses.fields(Settings) if field.type in ("int", "float")
+    }
+    assert numbers == NUMBERS.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in NUMBERS.items() for value in values]
+)
+def test_a_number_out_of_range_is_named_with_what_is_allowed(name, value):
+    with pytest.raises(BadInput, match=f"--{name}={value}".replace("+", r"\+") + ".*use"):
+        Settings(**{name: value})
+
+
+REFUSED = {
+    "--cluster=moon": "virtual or mpi",
+    "--algorithm=adam": "cb_full or cb_dybw",
+    "--workload=cnn": "lrm, 2nn, timing, quadratic",
+    "--workload=lrm:width=3": "no key 'width'",
+    "--workload=2nn:width=0": "whole number from 1",
+    "--dataset=cats": "--dataset=cats",
+    "--partition=halves": "--partition=halves",
+    "--partition=shards:0": "--partition=shards:0",
+    "--graph=torus": "use one of ring",
+    "--graph=grid --workers=7": "use 6, 8 or 9",
+    "--graph=hypercube --workers=6": "use 4 or 8",
+    "--graph=erdos_renyi:p=0.01": "none of 100 draws is connected",
+    "--graph=file:absent.txt": "absent.txt",
+    "--graph=file:pieces.txt --workers=4": "not connected",
+    "--workers=1": "cb_dybw needs two",
+    "--delay=gamma:mean=1": "'gamma' is not known",
+    "--delay=exponential:rate=1": "no key 'rate'",
+    "--delay=exponential": "mean is missing",
+    "--delay=exponential:mean=nan": "finite number",
+    "--delay=exponential:mean=-1": "from 0",
+    "--delay=persistent:ranks=9,slowdown=2": "use ranks 0 … 5",
+    "--delay=trace:absent": "--delay=trace:absent: no trace there",
+    "--network=latency=-1": "latency",
+    "--network=bandwidth=0": "bytes per second above 0",
+    "--network=speed=1": "no key 'speed'",
+    "--network=links=absent.txt": "absent.txt",
+    "--straggler_policy=wait": "carry or drop or late",
+    "--clock=paper --straggler_policy=drop": "give one of them",
+    "--edge_rule=two": "one or all",
+    "--barrier=none": "global or neighbours",
+    "--eta_decay_every=day": "epoch or iteration",
+    "--batch_size=400": "use at most --batch_size=257",
+    "--checkpoint_every=5 --run_dir=": "give --run_dir",
+    "--resume --run_dir=": "give --run_dir",
+    "--resume": "holds no run",
+    "--cluster=mpi --clock=paper": "use --cluster=virtual",
+    "--cluster=mpi --network=latency=1": "use --cluster=virtual",
+    "--cluster=mpi": "mpirun -n 6",
+    "--replay=absent": "holds no run",
+    "--replay=pieces.txt": "holds no run",
+    "--data_dir=elsewhere": "elsewhere",
+    "--run_dir=pieces.txt": "exists already",
+    "--run_dir=elsewhere": "exists already",
+    "--workload=quadratic --run_dir=pieces.txt/run": "name another",
+    "--workload=quadratic --run_dir=/proc/run": "name another",
+}
+"""Flags, and words of the line that refuses them."""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder to run in, with some files that are not ours."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pieces.txt").write_text("0 1\n2 3\n")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "notes.txt").write_text("mine")
+    return tmp_path
+
+
+def tree(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("argv", REFUSED, ids=lambda argv: argv)
+def test_bad_flags_are_refused_in_one_line_before_anything_is_written(place, argv):
+    before = tree(place)
+    flagged = ["--dataset=digits", "--batch_size=256", "--run_dir=run", *argv.split()]
+    with pytest.raises(BadInput) as refusal:
+        run(**dataclasses.asdict(parsed(*flagged)))
+    assert REFUSED[argv] in str(refusal.value)
+    assert len(str(refusal.value).splitlines()) == 1
+    assert tree(place) == before
+
+
+def refused_in_one_line(process) -> str:
+    assert process.returncode == 2, process.stderr
+    assert process.stdout == ""
+    assert len(process.stderr.splitlines()) == 1, process.stderr
+    return process.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (("--colour=red",), "Unknown command line flag 'colour'"),
+        (("--worker=3",), "Did you mean: workers"),
+        (("--workers=many",), "--workers=many"),
+        (("--eta0=fast",), "--eta0=fast"),
+        (("--flagfile=absent.txt",), "absent.txt"),
+        (("--run_dir",), "run_dir"),
+        (("ring",), "ring: not a flag"),
+        (("--graph=grid", "--workers=7"), "use 6, 8 or 9"),
+        (("--eta0=nan",), "--eta0=nan"),
+    ],
+)
+def test_the_binary_says_one_line_and_leaves_with_2(place, argv, words):
+    before = tree(place)
+    assert words in refused_in_one_line(binary(*argv, cwd=place))
+    assert tree(place) == before
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (("--workers=4",), "--workers=4: 2 MPI ranks are running"),
+        (("--cluster=virtual",), "--cluster=virtual: needs no mpirun"),
+        (("--delay=exponential:mean=nan",), "mean is 'nan'"),
+        (("--run_dir=elsewhere",), "exists already"),
+        (("--workload=lrm", "--dataset=digits", "--batch_size=2000"), "--batch_size"),
+        (("--colour=red",), "Unknown command line flag"),
+    ],
+)
+def test_all_ranks_leave_and_one_line_is_said_on_mpi(place, argv, words):
+    before = tree(place)
+    process = on_ranks(2, "--workload=quadratic", "--graph=path", *argv, cwd=place)
+    assert words in refused_in_one_line(process)
+    assert tree(place) == before
