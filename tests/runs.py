@@ -58,7 +58,7 @@ def outcome(folder: Path) -> dict[str, Any]:
     directory = RunDirectory(folder)
     facts = {k: v for k, v in directory.manifest()["result"].items() if k not in NOT_REPEATABLE}
     arrays = {name: array.tolist() for name, array in directory.read_result().items()}
-    return facts | arrays | {"metrics": (folder / "metrics.jsonl").read_text()}
+    return facts | arrays | {"metrics": directory.metrics()}
 
 
 def some_flags(seed: int) -> dict[str, Any]:

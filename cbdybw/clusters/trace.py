@@ -97,10 +97,12 @@ class Trace:
         return rows
 
     def sha256(self, parameters: Iterable[np.ndarray]) -> str:
-        """Covers (time, rank, kind, iteration, peer) of spans and events, and the parameters."""
+        """Covers (time, rank, kind, iteration, peer) of spans and events, and the parameters,
+        which a timing-only run (`Weightless`) has none of."""
         digest = hashlib.sha256(self.spans.tobytes() + self.events.tobytes())
         for vector in parameters:
-            digest.update(np.ascontiguousarray(vector).tobytes())
+            if isinstance(vector, np.ndarray):
+                digest.update(vector.tobytes())
         return digest.hexdigest()
 
     def flush(self, folder: Path, process: int, iteration: int) -> None:
