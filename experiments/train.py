@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from absl import app
+from absl import app, flags
 
 from cbdybw.algorithms import ALGORITHMS
 from cbdybw.algorithms.plan import State
@@ -183,23 +183,22 @@ class _Session:
         return result
 
 
-def exit_code(result: dict[str, Any] | None) -> int:
-    """Of the binary, after a run that came to its end."""
-    if result is None:
-        return 0
-    if result.get("replay_identical") is False:
-        return 1
-    return 3 if result["status"] == "diverged" else 0
-
-
 def main(argv: list[str]) -> int:
     """The binary."""
     del argv
     with guard():
-        result = run(from_flags(), log=lambda line: print(line, file=sys.stderr))
-        if result is not None:
-            print(json.dumps(result, allow_nan=False), flush=True)
-        return exit_code(result)
+        result = run(from_flags(), log=_say)
+    if result is None:
+        return 0
+    print(json.dumps(result, allow_nan=False), flush=True)
+    if result.get("replay_identical") is False:
+        _say(f"--replay={flags.FLAGS.replay}: did not come out as recorded")
+        return 1
+    return 3 if result["status"] == "diverged" else 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _parse(argv: list[str]) -> list[str]:

@@ -26,7 +26,7 @@ from cbdybw.clusters.virtual import (
     total,
 )
 from cbdybw.clusters.worker import Kind, Match, Message, Worker
-from cbdybw.errors import BadInput
+from cbdybw.errors import BadInput, Stalled
 
 
 class ReplayCluster(VirtualCluster):
@@ -34,10 +34,9 @@ class ReplayCluster(VirtualCluster):
 
     def __init__(self, size: int, run: str | Path, **kwargs: Any):
         super().__init__(size, delay=lambda rank, index: 0.0, network=Network(), **kwargs)
-        _, events = load_run(run, f"--replay={run}")
+        self._given = f"--replay={run}"
+        _, events = load_run(run, self._given)
         rank, kind, iteration, peer = decode(events["code"])
-        if rank.max() >= size:
-            raise BadInput(f"--replay={run}: recorded with {rank.max() + 1} ranks, not {size}")
         self._log: list[deque[tuple[float, int, int, int]]] = []
         for r in self.ranks:
             mine = np.flatnonzero(rank == r)
@@ -50,9 +49,16 @@ class ReplayCluster(VirtualCluster):
         self._collected: dict[int, tuple[_Arrival, Span]] = {}  # collectives that are complete
 
     def run(self, main: Callable[[Worker], Coroutine], start: float = 0.0) -> dict[int, Any]:
+        """As on every cluster; BadInput when the ranks do not do what they did when recorded."""
         for rank in self.ranks:
             self._next(rank)
-        return super().run(main, start)
+        try:
+            return super().run(main, start)
+        except Stalled as stall:
+            raise self._deviation(f"the recording ends here, but {stall}") from None
+
+    def _deviation(self, what: str) -> BadInput:
+        return BadInput(f"{self._given}: {what}; use the program and the data of the recorded run")
 
     def _next(self, rank: int) -> None:
         """Put the next event of `rank` on the heap."""
@@ -71,10 +77,9 @@ class ReplayCluster(VirtualCluster):
                 return
             message = messages.popleft()
             if (message.kind, message.iteration) != (kind, iteration):
-                raise BadInput(
-                    f"--replay: rank {rank} got {Kind(kind).name}({iteration}) from rank {peer} "
-                    f"at {time:.6f} s, but {message.kind.name}({message.iteration}) was sent; "
-                    "use the flags and the data of the recorded run"
+                raise self._deviation(
+                    f"rank {rank} got {Kind(kind).name}({iteration}) from rank {peer} at "
+                    f"{time:.6f} s, but now {message.kind.name}({message.iteration}) was sent"
                 )
             self._deliver((worker, message))
         elif kind == Event.TIMEOUT:
@@ -95,9 +100,8 @@ class ReplayCluster(VirtualCluster):
     def _wake(self, rank: int, index: int, finished: bool) -> None:
         activity = self._pending.pop((rank, index), None)
         if activity is None:
-            raise BadInput(
-                f"--replay: at {self.time:.6f} s rank {rank} does not do what it did when "
-                "recorded; use the flags and the data of the recorded run"
+            raise self._deviation(
+                f"at {self.time:.6f} s rank {rank} does not compute iteration {index} as recorded"
             )
         self._ready.append((activity, finished))
 
