@@ -69,6 +69,9 @@ class Wire:
         self.lost: set[int] = set()
         self._buffers = [np.empty(self._room[peer], np.uint8) for peer in self._peers]
         self._requests = [self._posted(n) for n in range(len(self._peers))]
+        # Posted again at the next poll (nothing comes in before): a vector that has been dropped
+        # by then leaves its buffer, which is still in the cache.
+        self._emptied: int | None = None  # the peer whose receive was the last to complete
 
     def send(self, dest: int, message: Message) -> None:
         """Start sending; the vector must stay as it is from now on, and is held until it has left.
@@ -92,6 +95,9 @@ class Wire:
         """The next message that has come in, if any; PEER_LOST in the name of a dead peer."""
         if self.to_itself:
             return self.to_itself.popleft()
+        if self._emptied is not None:
+            self._requests[self._emptied] = self._posted(self._emptied)
+            self._emptied = None
         try:
             n, here = MPI.Request.Testany(self._requests, self._status)
         except MPI.Exception as error:
@@ -100,9 +106,8 @@ class Wire:
             return self._loss()
         if not here or n < 0:  # negative: there are no peers (left)
             return None
-        message = self._unpacked(n)
-        self._requests[n] = self._posted(n)
-        return message
+        self._emptied = n
+        return self._unpacked(n)
 
     def all_sent(self) -> bool:
         """Whether every message has left; lets go of those that have."""
