@@ -25,17 +25,12 @@ async def cb_full(worker: Worker, problem: Problem, plan: Plan, state: State) ->
     with "neighbours" a worker waits for its neighbours only.
     """
     j, neighbours = worker.rank, plan.neighbours[worker.rank]
-    degree = [len(near) for near in plan.neighbours]
-    row = metropolis(j, degree[j], {i: degree[i] for i in neighbours})
+    row = metropolis(j, len(neighbours), {i: len(plan.neighbours[i]) for i in neighbours})
     k, w, stop = state.k, state.w, Stop(worker, plan, state.stop)
-    resumed = k  # a run that begins at a cut has it behind it
 
     while k < stop.before:
         if plan.cut_before(k):
-            if k != resumed:
-                await worker.checkpoint(lambda: State(k, w, stop=stop.before))  # noqa: B023
             worker.record("resume", k=k)
-            stop = Stop(worker, plan, stop.before)  # tells again: nobody knows who was told
         g = await worker.compute(problem.gradient, w, problem.batch(j, k), index=k)
         local = w - plan.eta(k) * g
         stop.tell(k)
@@ -46,7 +41,10 @@ async def cb_full(worker: Worker, problem: Problem, plan: Plan, state: State) ->
         if plan.barrier == "global":
             await worker.barrier(worker.workers)
         k += 1
-    return State(k, w, stop=stop.before)
+        if plan.cut_before(k):
+            await worker.checkpoint(lambda: State(k, w, stop=stop.agreed))  # noqa: B023
+            stop = Stop(worker, plan, stop.agreed)  # tells again: nobody knows who was told
+    return State(k, w, stop=stop.agreed)
 
 
 async def exchange(
@@ -67,10 +65,15 @@ class Stop:
     everybody knows before anybody gets there, and the smallest number named holds.
     """
 
-    def __init__(self, worker: Worker, plan: Plan, before: int | None):
-        self.before = plan.iterations if before is None else before
+    def __init__(self, worker: Worker, plan: Plan, agreed: int | None):
+        self.before = plan.iterations if agreed is None else agreed
         self._told = plan.iterations
         self._worker, self._plan = worker, plan
+
+    @property
+    def agreed(self) -> int | None:
+        """The iteration before which everybody stops for lack of time; None: not for that."""
+        return self.before if self.before < self._plan.iterations else None
 
     def tell(self, k: int) -> None:
         """Before UPDATE(k): notice the time, pass news on."""
@@ -89,4 +92,4 @@ class Stop:
 
 
 def _is_stop(m: Message) -> bool:
-    return m.kind == Kind.STOP
+    return m.kind is Kind.STOP

@@ -7,6 +7,7 @@ threshold is agreed on without a centre is this project's protocol; WORKSPACE_NO
 from __future__ import annotations
 
 import bisect
+from array import array
 from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
@@ -29,38 +30,42 @@ async def cb_dybw(worker: Worker, problem: Problem, plan: Plan, state: State) ->
     j, neighbours = worker.rank, plan.neighbours[worker.rank]
     threshold = Threshold(worker, plan, state)
     k, w, g = state.k, state.w, state.gradient
-    resumed = k  # a run that begins at a cut has it behind it
     interruptible = plan.policy in ("drop", "paper")
+    goes_alone = plan.policy in ("late", "paper")
 
     while k < threshold.stop:
         if plan.cut_before(k):
-            if k != resumed:
-                await worker.checkpoint(lambda: threshold.state(k, w, g))  # noqa: B023
             worker.record("resume", k=k)
         if g is None:  # 1. a minibatch gradient at w_j(k-1)
             until = threshold_from(k) if interruptible else None
             batch = problem.batch(j, k)
             g = await worker.compute(problem.gradient, w, batch, index=k, until=until)
-        threshold.hear(k)
-        if threshold.fired >= k:  # θ(k) came first: S_j(k) = ∅, P_jj(k) = 1
-            if g is INTERRUPTED and plan.policy == "paper":
+        if threshold.has_come(k):  # θ(k) came first: S_j(k) = ∅, P_jj(k) = 1
+            if g is INTERRUPTED and goes_alone:
                 g = await worker.compute(problem.gradient, w, batch, index=k, work=0)
-            if plan.policy in ("late", "paper"):
+            if goes_alone:
                 w = w - plan.eta(k) * g
-            worker.record("skip", k=k, w=w, used=plan.policy in ("late", "paper"))
-            g = g if plan.policy == "carry" else None
-            k += 1
-            continue
-        local, g = w - plan.eta(k) * g, None  # 2. w̃_j(k)
-        for i in neighbours:  # 3.
-            worker.send(i, Message(Kind.UPDATE, k, j, vector=local))
-        updates = await threshold.wait(k)  # 4. until θ(k)
-        row = await handshake(worker, k, neighbours, updates if k < threshold.stop else {})  # 5.
-        active = sorted(row.keys() - {j})
-        w = combine(row, {j: local, **{i: updates[i] for i in active}})  # 6.
-        worker.record("average", k=k, w=w, active=active, row=row)
-        threshold.visited(k, active)
+            if plan.policy != "carry":
+                g = None
+            worker.record("skip", k=k, w=w, used=goes_alone)
+        elif threshold.stop <= k:  # the others have stopped before k
+            break
+        else:
+            local, g = w - plan.eta(k) * g, None  # 2. w̃_j(k)
+            for i in neighbours:  # 3.
+                worker.send(i, Message(Kind.UPDATE, k, j, vector=local))
+            updates = await threshold.wait(k)  # 4. until θ(k)
+            row = await handshake(worker, k, neighbours, updates)  # 5.
+            if threshold.stop <= k:
+                break
+            active = sorted(row.keys() - {j})
+            w = combine(row, {j: local, **{i: updates[i] for i in active}})  # 6.
+            worker.record("average", k=k, w=w, active=active, row=row)
+            threshold.visited(k, active)
         k += 1
+        if plan.cut_before(k):
+            await worker.checkpoint(lambda: threshold.state(k, w, g))  # noqa: B023
+            threshold.hear(k)
     return threshold.state(k, w, g)
 
 
@@ -91,76 +96,102 @@ class Threshold:
 
     Attributes:
         fired: the last iteration known to have ended.
-        stop: the iteration before which everybody stops.
+        stop: the iteration before which everybody stops. Without consistent cuts some may learn
+            too late, having gone on; the others then leave them alone.
         dtur: the epochs.
     """
 
     def __init__(self, worker: Worker, plan: Plan, state: State):
-        self._worker, self._max_time = worker, plan.max_time
+        self._worker, self._plan = worker, plan
+        self._edges = plan.connecting_edges[worker.rank]
         self.fired = state.k - 1
         self.stop = plan.iterations if state.stop is None else state.stop
-        self.dtur = Dtur(plan.connecting, plan.edge_rule).restore(state.visits)
+        self.dtur = Dtur(len(plan.connecting), plan.edge_rule).restore(state.visits)
 
-    def hear(self, k: int) -> None:
-        """Take in all news; drop what is left of iterations before k."""
+    def has_come(self, k: int) -> bool:
+        """Whether θ(k) has come, or a later one. What is left of ended iterations is dropped."""
+        self.hear(max(k, self.fired + 1))
+        return self.fired >= k
+
+    def hear(self, oldest: int) -> None:
+        """Take in all news; drop what is left of iterations before `oldest`."""
 
         def news_or_stale(m: Message) -> bool:
-            return m.kind == Kind.THRESHOLD or m.kind == Kind.VISITED or m.iteration < k
+            return m.kind is Kind.THRESHOLD or m.kind is Kind.VISITED or m.iteration < oldest
 
         for m in self._worker.take(news_or_stale):
             self._note(m)
 
     def _note(self, m: Message) -> None:
-        if m.kind == Kind.THRESHOLD:
+        if m.kind is Kind.THRESHOLD:
             self.fired = max(self.fired, m.iteration)
             if m.body:  # the sender's time was over
-                self.stop = min(self.stop, m.iteration + 1)
-        elif m.kind == Kind.VISITED:
+                self.stop = min(self.stop, self._plan.end_after(m.iteration))
+        elif m.kind is Kind.VISITED:
             self.dtur.visit(m.iteration, m.body[0])
 
     async def wait(self, k: int) -> dict[int, np.ndarray]:
-        """Wait for θ(k), causing it where this worker is the one to see it; i → w̃_i(k)."""
-        worker, j = self._worker, self._worker.rank
+        """Wait for θ(k), causing it where this worker is the one to see it; i → w̃_i(k).
+
+        Nothing comes back when the run has ended before k.
+        """
+        worker = self._worker
         updates: dict[int, np.ndarray] = {}
         told = False
-        while True:
-            for m in worker.take(message(Kind.UPDATE, k)):
-                updates[m.source] = m.vector
-            if self.fired >= k or self.stop <= k:
-                return updates
-            if not told and any(self.dtur.unvisited(j, i) for i in updates):
-                body = (1,) if worker.now() >= self._max_time else ()
-                # To itself too: who finishes at this very instant has finished by θ(k).
-                worker.send(j, Message(Kind.THRESHOLD, k, j, body))
-                worker.broadcast(Message(Kind.THRESHOLD, k, j, body))
+        while self.fired < k < self.stop:
+            if not told and self._ends(updates):
+                self._fire(k)
                 told = True
             m = await worker.receive(update_or_news(k))
-            if m.kind == Kind.UPDATE:
+            if m.kind is Kind.UPDATE:
                 updates[m.source] = m.vector
             else:
                 self._note(m)
-            self.hear(k)
+        if self.stop <= k:
+            return {}
+        for m in worker.take(message(Kind.UPDATE, k)):
+            updates[m.source] = m.vector
+        return updates
+
+    def _ends(self, updates: Iterable[int]) -> bool:
+        """Whether a new edge is complete; a worker alone has no edges and waits for none."""
+        return self._worker.size == 1 or any(self._is_new(i) for i in updates)
+
+    def _is_new(self, i: int) -> bool:
+        """Whether the edge to neighbour i is a connecting one that this epoch has not visited."""
+        n = self._edges.get(i)
+        return n is not None and self.dtur.unvisited(n)
+
+    def _fire(self, k: int) -> None:
+        """Tell everybody that iteration k ends, and whether the time is over."""
+        worker = self._worker
+        over = worker.now() >= self._plan.max_time
+        threshold = Message(Kind.THRESHOLD, k, worker.rank, body=(1,) if over else ())
+        # To itself too: who finishes at this very instant has finished by θ(k).
+        worker.send(worker.rank, threshold)
+        worker.broadcast(threshold)
 
     def visited(self, k: int, active: Iterable[int]) -> None:
         """The lower end of each new active connecting edge tells everybody."""
         j = self._worker.rank
         for i in active:
-            if j < i and self.dtur.unvisited(j, i):
-                n = self.dtur.number(j, i)
-                self._worker.broadcast(Message(Kind.VISITED, k, j, (n,)))
+            if j < i and self._is_new(i):
+                n = self._edges[i]
+                self._worker.broadcast(Message(Kind.VISITED, k, j, body=(n,)))
                 self.dtur.visit(k, n)
 
     def state(self, k: int, w: np.ndarray, g: np.ndarray | None) -> State:
         """What lasts, after all news has been taken in."""
         self.hear(k)
-        return State(k, w, g, self.dtur.log, self.stop)
+        stop = self.stop if self.stop < self._plan.iterations else None
+        return State(k, w, g, self.dtur.log, stop)
 
 
 def threshold_from(k: int) -> Match:
     """Matches a threshold that ends iteration k (or a later one, and k with it)."""
 
     def matches(m: Message) -> bool:
-        return m.kind == Kind.THRESHOLD and m.iteration >= k
+        return m.kind is Kind.THRESHOLD and m.iteration >= k
 
     return matches
 
@@ -171,9 +202,9 @@ def update_or_news(k: int) -> Match:
     def matches(m: Message) -> bool:
         kind = m.kind
         return (
-            kind == Kind.THRESHOLD
-            or kind == Kind.VISITED
-            or (kind == Kind.UPDATE and m.iteration == k)
+            kind is Kind.THRESHOLD
+            or kind is Kind.VISITED
+            or (kind is Kind.UPDATE and m.iteration == k)
         )
 
     return matches
@@ -182,19 +213,18 @@ def update_or_news(k: int) -> Match:
 class Dtur:
     """The epochs of Algorithm 2: which connecting edges this epoch has visited (𝒫'_m).
 
-    It knows edges and iterations and no network. Every worker replays the same VISITED messages in
-    the order of k, so all agree, however late a message comes in. An epoch ends when all edges are
-    visited; the next begins with the next iteration. Rule "one" counts the smallest still unvisited
-    edge of an iteration, "all" counts all of them.
+    It knows the numbers of edges and iterations, and no network. Every worker replays the same
+    VISITED messages in the order of k, so all agree, however late a message comes in. An epoch ends
+    when all edges are visited; the next begins with the next iteration. Rule "one" counts the
+    smallest still unvisited edge of an iteration, "all" counts all of them.
     """
 
-    def __init__(self, edges: Sequence[tuple[int, int]], rule: str):
-        self._number = {edge: n for n, edge in enumerate(edges)}
-        self._one = rule == "one"
-        self._log: list[tuple[int, int]] = []  # (k, edge number), ascending
+    def __init__(self, edges: int, rule: str):
+        self._edges, self._one = edges, rule == "one"
+        self._log = array("q")  # k · edges + number of the edge, ascending: 8 bytes a visit
         self._starts = [0]  # where in the log each epoch begins
         self._epoch_of: dict[int, int] = {}  # the last epoch that visited the edge
-        self._left = len(edges)  # unvisited edges of this epoch
+        self._left = edges  # unvisited edges of this epoch
         self._complete = -1  # the last iteration in which no more edges count
 
     @property
@@ -204,26 +234,22 @@ class Dtur:
 
     @property
     def log(self) -> np.ndarray:
-        """All visits (k, edge number), shape (n, 2)."""
-        return np.array(self._log, np.int64).reshape(-1, 2)
+        """All visits (k, edge number), ascending, shape (n, 2)."""
+        return np.column_stack(np.divmod(np.array(self._log, np.int64), max(1, self._edges)))
 
-    def number(self, i: int, j: int) -> int | None:
-        """The number of edge {i, j} among the connecting edges, if it is one."""
-        return self._number.get((i, j) if i < j else (j, i))
-
-    def unvisited(self, i: int, j: int) -> bool:
-        """Whether {i, j} is a connecting edge that this epoch has not visited."""
-        n = self.number(i, j)
-        return n is not None and self._epoch_of.get(n) != self.epoch
+    def unvisited(self, n: int) -> bool:
+        """Whether this epoch has not visited edge number n."""
+        return self._epoch_of.get(n) != self.epoch
 
     def visit(self, k: int, n: int) -> None:
         """Edge number n took part in iteration k."""
-        at = bisect.bisect_left(self._log, (k, n))
-        if at == len(self._log):
-            self._log.append((k, n))
+        log, entry = self._log, k * self._edges + n
+        at = bisect.bisect_left(log, entry)
+        if at == len(log):
+            log.append(entry)
             self._count(at)
-        elif self._log[at] != (k, n):
-            self._log.insert(at, (k, n))
+        elif log[at] != entry:
+            log.insert(at, entry)
             self._recount(at)
 
     def restore(self, log: Iterable[tuple[int, int]]) -> Dtur:
@@ -233,7 +259,7 @@ class Dtur:
         return self
 
     def _count(self, at: int) -> None:
-        k, n = self._log[at]
+        k, n = divmod(self._log[at], self._edges)
         if k <= self._complete or self._epoch_of.get(n) == self.epoch:
             return
         self._epoch_of[n] = self.epoch
@@ -242,7 +268,7 @@ class Dtur:
             self._complete = k
         if self._left == 0:
             self._starts.append(at + 1)
-            self._left = len(self._number)
+            self._left = self._edges
 
     def _recount(self, at: int) -> None:
         """A message came late: count again from the start of the epoch that it belongs to."""
@@ -251,7 +277,7 @@ class Dtur:
         first = self._starts[-1]
         for n, epoch in self._epoch_of.items():
             self._epoch_of[n] = min(epoch, self.epoch - 1)
-        self._left = len(self._number)
-        self._complete = self._log[first - 1][0] if first else -1
+        self._left = self._edges
+        self._complete = self._log[first - 1] // self._edges if first else -1
         for later in range(first, len(self._log)):
             self._count(later)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +43,23 @@ class Plan:
 
     def cut_before(self, k: int) -> bool:
         """Whether the workers save a consistent cut before iteration k."""
-        return self.checkpoint_every > 0 and k > 0 and k % self.checkpoint_every == 0
+        every = self.checkpoint_every
+        return every > 0 and 0 < k < self.iterations and k % every == 0
+
+    def end_after(self, k: int) -> int:
+        """The iteration before which cb-DyBW stops when the time is over in iteration k: the next
+        cut, for all workers have to come to it, or the next iteration where there are none.
+        """
+        every = self.checkpoint_every
+        return min((k // every + 1) * every, self.iterations) if every else k + 1
+
+    @cached_property
+    def connecting_edges(self) -> Sequence[dict[int, int]]:
+        """For every worker j: neighbour i → number of the edge {i, j} in `connecting`."""
+        numbers: list[dict[int, int]] = [{} for _ in self.neighbours]
+        for n, (i, j) in enumerate(self.connecting):
+            numbers[i][j] = numbers[j][i] = n
+        return numbers
 
 
 @dataclass
@@ -54,7 +71,7 @@ class State:
         w: the estimate w_j(k-1).
         gradient: a finished gradient that has not entered an estimate yet (`carry`).
         visits: DTUR's log, shape (n, 2): (iteration, number of the connecting edge).
-        stop: the iteration before which this worker stops.
+        stop: the iteration before which `max_time` makes this worker stop, once it knows.
     """
 
     k: int

@@ -29,7 +29,7 @@ from cbdybw.clusters.worker import (
 from cbdybw.errors import Stalled
 
 _DATA, _CONTROL, _LATE = 0, 1 << 60, 1 << 61  # added to an event's number: its place in an instant
-_FIRST_CONTROL = Kind.THRESHOLD
+_FIRST_CONTROL = int(Kind.THRESHOLD)
 
 
 class Recorder(Protocol):
@@ -55,13 +55,22 @@ def _suspend():
 class _Activity:
     """A coroutine of one worker, and what it waits for."""
 
-    __slots__ = ("coroutine", "main", "result", "until", "waits", "worker")
+    __slots__ = ("coroutine", "result", "waits", "worker")
 
-    def __init__(self, worker: VirtualWorker, coroutine: Coroutine, main: bool):
-        self.worker, self.coroutine, self.main = worker, coroutine, main
+    def __init__(self, worker: VirtualWorker, coroutine: Coroutine):
+        self.worker, self.coroutine = worker, coroutine
         self.result: Any = None
-        self.waits: Match | str | None = None  # a match, or words for the deadlock report
-        self.until: Match | None = None  # what interrupts the computation that it waits for
+        self.waits: Match | str = "its turn"  # a match, or words for the deadlock report
+
+
+class _Alarm:
+    """An event that may be called off: the end of an interruptible computation, or a timeout."""
+
+    __slots__ = ("activity", "until")
+
+    def __init__(self, activity: _Activity, until: Match | None = None):
+        self.activity: _Activity | None = activity  # None: called off
+        self.until = until  # what interrupts the computation
 
 
 class _Arrival(NamedTuple):
@@ -84,15 +93,15 @@ class VirtualWorker(Worker):
     """One worker of a `VirtualCluster`."""
 
     def __init__(self, cluster: VirtualCluster, rank: int):
-        self._cluster = cluster
+        self._cluster, self._trace = cluster, cluster.trace
         self.rank, self.size = rank, cluster.size
         self.workers, self.servers = cluster.workers, cluster.servers
         self._mailbox: list[Message] = []
         self._waiting: list[_Activity] = []  # in `receive`, oldest first
-        self._computing: list[_Activity] = []  # in `compute` with an `until`
-        self._spawned: list[_Activity] = []
-        self.finished = False
-        self._control_sent = -1.0  # the last instant at which this worker sent control
+        self._computing: list[_Alarm] = []  # in `compute` with an `until`
+        self._activities: list[_Activity] = []  # the main one first
+        self._finished = False
+        self._control_sent = -1.0  # the last instant at which this worker sent control at once
 
     def now(self) -> float:
         return self._cluster.time
@@ -107,17 +116,13 @@ class VirtualWorker(Worker):
     ) -> Any:
         if work == 0:
             return fn(*args)
-        cluster = self._cluster
+        cluster, rank = self._cluster, self.rank
         start = cluster.time
-        finished = await cluster._computation(self, index, work, until)
-        cluster.trace.span(self.rank, Span.COMPUTE, index, start, cluster.time)
-        cluster.trace.event(
-            self.rank,
-            cluster.time,
-            Event.COMPUTED if finished else Event.INTERRUPTED,
-            index,
-            self.rank,
-        )
+        cluster._compute(self, index, work, until)
+        finished = await _suspend()
+        end = cluster.time
+        self._trace.span(rank, Span.COMPUTE, index, start, end)
+        self._trace.event(rank, end, Event.COMPUTED if finished else Event.INTERRUPTED, index, rank)
         return fn(*args) if finished else INTERRUPTED
 
     def send(self, dest: int, message: Message) -> None:
@@ -136,32 +141,36 @@ class VirtualWorker(Worker):
         activity = cluster._running
         activity.waits = match
         self._waiting.append(activity)
-        if timeout is not None:
-            cluster._timer(activity, timeout)
         start = cluster.time
-        message = await _suspend()
+        if timeout is None:
+            message = await _suspend()
+        else:
+            message = await cluster._until_timeout(activity, timeout)
         if cluster.time > start:
             iteration = message.iteration if message else 0
-            cluster.trace.span(self.rank, Span.WAIT, iteration, start, cluster.time)
+            self._trace.span(self.rank, Span.WAIT, iteration, start, cluster.time)
         return message
 
     def take(self, match: Match) -> list[Message]:
-        taken = [message for message in self._mailbox if match(message)]
+        mailbox = self._mailbox
+        if not mailbox:
+            return []
+        taken = [message for message in mailbox if match(message)]
         if taken:
-            self._mailbox[:] = [message for message in self._mailbox if not match(message)]
+            mailbox[:] = [message for message in mailbox if not match(message)]
         return taken
 
     def spawn(self, activity: Coroutine[Any, Any, Any]) -> None:
-        self._spawned.append(self._cluster._start(self, activity, main=False))
+        self._cluster._start(self, activity)
 
     async def barrier(self, group: Sequence[int]) -> None:
-        await self._cluster._collective(self, ("barrier", group), None)
+        await self._cluster._collective(self, "barrier", group, None)
 
     async def allreduce(self, vector: np.ndarray, group: Sequence[int]) -> np.ndarray:
-        return await self._cluster._collective(self, ("allreduce", group), vector)
+        return await self._cluster._collective(self, "allreduce", group, vector)
 
     async def checkpoint(self, snapshot: Callable[[], Any]) -> None:
-        await self._cluster._collective(self, ("checkpoint", self.workers), snapshot)
+        await self._cluster._collective(self, "checkpoint", self.workers, snapshot)
 
     def rng(self, purpose: str, index: int) -> np.random.Generator:
         return keyed_rng(self._cluster.seed, purpose, self.rank, index)
@@ -169,8 +178,37 @@ class VirtualWorker(Worker):
     def record(self, event: str, **fields: Any) -> None:
         cluster = self._cluster
         if event == "average":
-            cluster.trace.span(self.rank, Span.AVERAGE, fields["k"], cluster.time, cluster.time)
+            now = cluster.time
+            self._trace.span(self.rank, Span.AVERAGE, fields["k"], now, now)
         cluster._recorder.record(self.rank, cluster.time, event, fields)
+
+    def _put(self, message: Message) -> None:
+        """A message is here: for who waits for it, else for the mailbox."""
+        for n, activity in enumerate(self._waiting):
+            if activity.waits(message):
+                del self._waiting[n]
+                self._cluster._ready.append((activity, message))
+                return
+        if self._finished:
+            return
+        self._mailbox.append(message)
+        for alarm in self._computing:
+            if alarm.until(message):
+                self._computing.remove(alarm)
+                self._cluster._interrupt(alarm)
+                return
+
+    def _finish(self) -> None:
+        """The main activity has ended, and with it what it has spawned."""
+        self._finished = True
+        self._mailbox.clear()
+        self._waiting.clear()
+        self._close()
+
+    def _close(self) -> None:
+        for activity in self._activities:
+            activity.coroutine.close()
+        self._activities.clear()
 
 
 class VirtualCluster:
@@ -202,8 +240,9 @@ class VirtualCluster:
         self._delay, self._network, self._recorder, self._saver = delay, network, recorder, saver
         self._heap: list[tuple[float, int, Callable, Any]] = []
         self._number = 0  # of the events so far: ties are broken by age
+        self._called_off = 0  # alarms that are still in the heap
         self._ready: deque[tuple[_Activity, Any]] = deque()
-        self._arrivals: dict[tuple, list[tuple[_Activity, Any]]] = {}  # of open collectives
+        self._arrivals: dict[tuple, list[_Arrival]] = {}  # of open collectives
         self._running: _Activity
         self._unfinished = 0
         self._last_arrival = 0.0  # of any message so far
@@ -212,24 +251,26 @@ class VirtualCluster:
     def run(self, main: Callable[[Worker], Coroutine], start: float = 0.0) -> dict[int, Any]:
         """Run `main(worker)` on every rank from time `start`; each rank's result.
 
-        Raises Stalled when every worker waits and nothing is under way.
+        Raises Stalled when every worker waits and nothing is under way, and whatever an activity
+        raises.
         """
         self.time = start
-        mains = [self._start(node, main(node), main=True) for node in self._nodes]
+        self._unfinished = self.size
+        mains = [self._start(node, main(node)) for node in self._nodes]
         try:
             self._loop()
         finally:
-            for activity in self._activities():
-                activity.coroutine.close()
+            for node in self._nodes:
+                node._close()
         return {activity.worker.rank: activity.result for activity in mains}
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all processes: there is one."""
         return [value]
 
-    def _start(self, worker: VirtualWorker, coroutine: Coroutine, main: bool) -> _Activity:
-        activity = _Activity(worker, coroutine, main)
-        self._unfinished += main
+    def _start(self, worker: VirtualWorker, coroutine: Coroutine) -> _Activity:
+        activity = _Activity(worker, coroutine)
+        worker._activities.append(activity)
         self._ready.append((activity, None))
         return activity
 
@@ -239,15 +280,13 @@ class VirtualCluster:
         while True:
             while ready:
                 activity, value = take()
-                if activity.worker.finished:
+                if activity.worker._finished:
                     continue
                 self._running = activity
                 try:
                     activity.coroutine.send(value)
                 except StopIteration as end:
-                    activity.result = end.value
-                    if activity.main:
-                        self._finish(activity.worker)
+                    self._end(activity, end.value)
             if not self._unfinished:
                 return
             if not heap:
@@ -255,14 +294,13 @@ class VirtualCluster:
             self.time, _, action, argument = pop(heap)
             action(argument)
 
-    def _finish(self, worker: VirtualWorker) -> None:
-        """The main activity has ended, and with it what it has spawned."""
-        self._unfinished -= 1
-        worker.finished = True
-        worker._mailbox.clear()
-        worker._waiting.clear()
-        for activity in worker._spawned:
-            activity.coroutine.close()
+    def _end(self, activity: _Activity, result: Any) -> None:
+        activity.result = result
+        if activity is activity.worker._activities[0]:
+            self._unfinished -= 1
+            activity.worker._finish()
+        else:
+            activity.worker._activities.remove(activity)
 
     def _at(self, time: float, place: int, action: Callable, argument: Any) -> None:
         self._number += 1
@@ -270,57 +308,81 @@ class VirtualCluster:
 
     # Computing and waiting
 
-    async def _computation(
-        self, worker: VirtualWorker, index: int, work: float, until: Match | None
-    ) -> bool:
-        """Whether the computation came to its end."""
+    def _compute(self, worker: VirtualWorker, index: int, work: float, until: Match | None) -> None:
+        """Resume the running activity with True at the end of its computation, with False when
+        `until` matches first.
+        """
         activity = self._running
-        seconds = self._delay(worker.rank, index)
-        if until is not None:
-            if any(map(until, worker._mailbox)):
-                return False
-            activity.until = until
-            worker._computing.append(activity)
         activity.waits = "the end of its computation"
-        self._number += 1
-        end = (self.time + work * seconds, self._number, self._computed, activity)
-        heapq.heappush(self._heap, end)
-        finished = await _suspend()
-        if not finished:
-            self._heap.remove(end)
-            heapq.heapify(self._heap)
-        return finished
+        end = self.time + work * self._delay(worker.rank, index)
+        if until is None:
+            self._at(end, _DATA, self._computed, activity)
+        elif any(map(until, worker._mailbox)):
+            self._ready.append((activity, False))
+        else:
+            alarm = _Alarm(activity, until)
+            worker._computing.append(alarm)
+            self._at(end, _DATA, self._computed_undisturbed, alarm)
 
     def _computed(self, activity: _Activity) -> None:
-        if activity.until is not None:
-            activity.until = None
-            activity.worker._computing.remove(activity)
         self._ready.append((activity, True))
 
-    def _timer(self, activity: _Activity, timeout: float) -> None:
-        match = activity.waits
+    def _computed_undisturbed(self, alarm: _Alarm) -> None:
+        if alarm.activity is None:
+            self._called_off -= 1
+        else:
+            alarm.activity.worker._computing.remove(alarm)
+            self._ready.append((alarm.activity, True))
 
-        def ring(_: None) -> None:
-            if activity.waits is match and activity in activity.worker._waiting:
-                activity.worker._waiting.remove(activity)
-                rank = activity.worker.rank
-                self.trace.event(rank, self.time, Event.TIMEOUT, 0, rank)
-                self._ready.append((activity, None))
+    def _interrupt(self, alarm: _Alarm) -> None:
+        self._ready.append((alarm.activity, False))
+        self._call_off(alarm)
 
-        self._at(self.time + timeout, _LATE, ring, None)
+    async def _until_timeout(self, activity: _Activity, timeout: float) -> Message | None:
+        """The message that `activity` waits for, or None."""
+        alarm = _Alarm(activity)
+        self._at(self.time + timeout, _LATE, self._ring, alarm)
+        message = await _suspend()
+        if message is not None:
+            self._call_off(alarm)
+        return message
+
+    def _ring(self, alarm: _Alarm) -> None:
+        if alarm.activity is None:
+            self._called_off -= 1
+            return
+        worker = alarm.activity.worker
+        worker._waiting.remove(alarm.activity)
+        self.trace.event(worker.rank, self.time, Event.TIMEOUT, 0, worker.rank)
+        self._ready.append((alarm.activity, None))
+
+    def _call_off(self, alarm: _Alarm) -> None:
+        """Its event stays in the heap, until such events are the most there."""
+        alarm.activity = None
+        self._called_off += 1
+        if 2 * self._called_off > len(self._heap):
+            self._heap[:] = [
+                event
+                for event in self._heap
+                if not (isinstance(event[3], _Alarm) and event[3].activity is None)
+            ]
+            heapq.heapify(self._heap)
+            self._called_off = 0
 
     # Messages
 
     def _post(self, sender: VirtualWorker, dest: int, message: Message) -> None:
-        control = message.kind >= _FIRST_CONTROL
-        if control:
-            sender._control_sent = self.time
-        elif self._network.instant:
-            if sender._control_sent != self.time:
+        now, control = self.time, message.kind >= _FIRST_CONTROL
+        if self._network.instant or dest == sender.rank:
+            if control:
+                sender._control_sent = now
+            elif sender._control_sent != now:
                 self._deliver((self._nodes[dest], message))
                 return
-            control = True  # data must not overtake what its sender said at this very instant
-        arrival, behind = self._network.arrival(sender.rank, dest, message, self.time)
+            # Data does not overtake what its sender said at this very instant.
+            self._at(now, _CONTROL, self._deliver, (self._nodes[dest], message))
+            return
+        arrival, behind = self._network.arrival(sender.rank, dest, message, now)
         self._last_arrival = max(self._last_arrival, arrival)
         place = _CONTROL if control or behind else _DATA
         self._at(arrival, place, self._deliver, (self._nodes[dest], message))
@@ -332,43 +394,28 @@ class VirtualCluster:
                     self._post(sender, dest, message)
             return
         sender._control_sent = self.time
-        self._last_arrival = max(self._last_arrival, self.time)
         self._at(self.time, _CONTROL, self._deliver_all, message)
 
     def _deliver(self, delivery: tuple[VirtualWorker, Message]) -> None:
         worker, message = delivery
         self.trace.event(worker.rank, self.time, message.kind, message.iteration, message.source)
-        self._put(worker, message)
+        worker._put(message)
 
     def _deliver_all(self, message: Message) -> None:
         self.trace.broadcast(self.size, self.time, message.kind, message.iteration, message.source)
         for worker in self._nodes:
             if worker.rank != message.source:
-                self._put(worker, message)
-
-    def _put(self, worker: VirtualWorker, message: Message) -> None:
-        for n, activity in enumerate(worker._waiting):
-            if activity.waits(message):
-                del worker._waiting[n]
-                self._ready.append((activity, message))
-                return
-        if worker.finished:
-            return
-        worker._mailbox.append(message)
-        for n, activity in enumerate(worker._computing):
-            if activity.until(message):
-                del worker._computing[n]
-                activity.until = None
-                self._ready.append((activity, False))
-                return
+                worker._put(message)
 
     # Collectives
 
-    async def _collective(self, worker: VirtualWorker, key: tuple, value: Any) -> Any:
+    async def _collective(
+        self, worker: VirtualWorker, kind: str, group: Sequence[int], value: Any
+    ) -> Any:
         """Wait until all ranks of the group have come with their value; the combined value."""
-        kind, group = key
         activity = self._running
         activity.waits = f"the others in a {kind}"
+        key = kind, group if isinstance(group, range) else tuple(group)
         arrivals = self._arrivals.setdefault(key, [])
         arrivals.append(_Arrival(activity, value, self.time))
         if len(arrivals) == len(group):
@@ -407,20 +454,12 @@ class VirtualCluster:
                 self._saver.save(activity.worker.rank, snapshot())
             self._saver.commit(self)
 
-    # Reports
-
-    def _activities(self) -> list[_Activity]:
-        """Those that are not finished and not about to run."""
-        waiting = [activity for node in self._nodes for activity in node._waiting]
-        waiting += [arrival.activity for group in self._arrivals.values() for arrival in group]
-        waiting += [event[3] for event in self._heap if isinstance(event[3], _Activity)]
-        return waiting
-
     def _report(self) -> str:
         """Who waits for what."""
         lines = []
-        for activity in self._activities():
-            what = activity.waits
-            words = what if isinstance(what, str) else describe(what)
-            lines.append(f"rank {activity.worker.rank} waits for {words}")
+        for node in self._nodes:
+            for activity in node._activities:
+                what = activity.waits
+                words = what if isinstance(what, str) else describe(what)
+                lines.append(f"rank {node.rank} waits for {words}")
         return f"no event is left at {self.time:.6g} s and workers still wait: " + "; ".join(lines)

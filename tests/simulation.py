@@ -1,0 +1,311 @@
+"""Deterministic simulation: a whole run of cb-Full or cb-DyBW, drawn from one seed, and checked.
+
+    python -m tests.simulation --seed=123
+
+runs that seed alone and prints what was drawn. Graph, connecting edges, delays (ties and zeros
+among them), network, policy, cuts and time limit all follow from the seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+from cbdybw import topology
+from cbdybw.algorithms import ALGORITHMS
+from cbdybw.algorithms.dybw import Dtur
+from cbdybw.algorithms.plan import Plan, State
+from cbdybw.clusters import delays
+from cbdybw.clusters.network import Network
+from cbdybw.clusters.trace import Event, Trace, decode
+from cbdybw.clusters.virtual import VirtualCluster
+from cbdybw.clusters.worker import Kind
+from cbdybw.learning.quadratic import Quadratic
+from tests.invariants import Average, check_agreement, check_averages, check_epochs
+
+DIM = 4
+
+LAWS = (
+    "none",
+    "constant:mean=1",
+    "exponential:mean=1",
+    "shifted_exponential:base=0.5,mean=0.5",
+    "pareto:scale=0.5,alpha=1.5",
+    "lognormal:mean=1,sigma=1",
+    "random_straggler:slowdown=6",
+    "persistent:ranks=0,slowdown=6",
+    "whole seconds",
+)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """All that a run depends on, beside the algorithm's code."""
+
+    seed: int
+    algorithm: str
+    plan: Plan
+    law: str
+    network: dict[str, Any]
+
+    @property
+    def workers(self) -> int:
+        return len(self.plan.neighbours)
+
+    @property
+    def command(self) -> str:
+        return f"python -m tests.simulation --seed={self.seed}"
+
+
+def draw(seed: int) -> Scenario:
+    """The scenario of a seed."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 10))
+    graph = _graph(rng, n)
+    checkpoint_every = int(rng.choice([0, 0, 1, 3, 7]))
+    plan = Plan(
+        topology.neighbours(graph),
+        _connecting(rng, graph),
+        nx.diameter(graph),
+        eta=lambda k: 0.3,
+        iterations=int(rng.integers(1, 25)),
+        policy=str(rng.choice(["carry", "drop", "late", "paper"])),
+        edge_rule=str(rng.choice(["one", "all"])),
+        barrier=str(rng.choice(["global", "neighbours"])),
+        max_time=float(rng.choice([math.inf, math.inf, 0.0, 2.0, 6.0])),
+        checkpoint_every=checkpoint_every,
+    )
+    algorithm = "cb_dybw" if rng.random() < 0.8 else "cb_full"
+    return Scenario(seed, algorithm, plan, str(rng.choice(LAWS)), _network(rng, n))
+
+
+def _graph(rng: np.random.Generator, n: int) -> nx.Graph:
+    """A random tree and some more edges."""
+    graph = nx.empty_graph(n)
+    graph.add_edges_from((j, int(rng.integers(j))) for j in range(1, n))
+    density = rng.random()
+    graph.add_edges_from((i, j) for j in range(n) for i in range(j) if rng.random() < density**2)
+    return graph
+
+
+def _connecting(rng: np.random.Generator, graph: nx.Graph) -> tuple[tuple[int, int], ...]:
+    """The path or tree that the package would choose, or a random tree numbered at random."""
+    if rng.random() < 0.3:
+        return topology.connecting_edges(graph).edges
+    for _, _, data in graph.edges(data=True):
+        data["weight"] = rng.random()
+    edges = [(min(e), max(e)) for e in nx.minimum_spanning_tree(graph).edges]
+    return tuple(edges[n] for n in rng.permutation(len(edges)))
+
+
+def _network(rng: np.random.Generator, n: int) -> dict[str, Any]:
+    if rng.random() < 0.25:
+        return {}
+    network = {
+        "latency": float(rng.choice([0.0, 0.01, 0.5, 1.0])),  # 1: as long as many computations
+        "bandwidth": float(rng.choice([math.inf, math.inf, 100.0, 1000.0])),  # bytes/s
+        "jitter": float(rng.choice([0.0, 0.0, 0.02, 0.5])),
+        "seed": int(rng.integers(2**31)),
+    }
+    if rng.random() < 0.3:
+        pairs = rng.integers(n, size=(n, 2)).tolist()
+        network["links"] = {
+            (i, j): (float(rng.choice([0.0, 1.0, 3.0])), math.inf) for i, j in pairs
+        }
+    return network
+
+
+def delay_law(scenario: Scenario) -> Callable[[int, int], float]:
+    """(rank, iteration) → seconds."""
+    if scenario.law == "whole seconds":
+        table = np.random.default_rng(scenario.seed).integers(4, size=(scenario.workers, 100))
+        return lambda rank, index: float(table[rank, index])
+    return delays.parse(scenario.law, scenario.workers, scenario.seed)
+
+
+@dataclass
+class Cut:
+    """A consistent cut, kept in memory."""
+
+    time: float
+    states: dict[int, State]
+    spans: int  # in the trace by then
+    events: int
+
+
+@dataclass
+class Run:
+    """A finished run, and everything its workers said."""
+
+    trace: Trace = field(default_factory=Trace)
+    averages: list[Average] = field(default_factory=list)
+    skips: list[tuple[int, int]] = field(default_factory=list)  # (k, rank)
+    resumed: list[tuple[int, int]] = field(default_factory=list)  # (k, rank)
+    sent: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)  # (k, rank) → w̃
+    posted: dict[tuple[int, int], list] = field(default_factory=lambda: defaultdict(list))
+    heard: dict[int, int] = field(default_factory=dict)  # rank → VISITED it got before its end
+    states: dict[int, State] = field(default_factory=dict)
+    cuts: dict[int, Cut] = field(default_factory=dict)
+    _saved: dict[int, State] = field(default_factory=dict)
+
+    def record(self, rank: int, time: float, event: str, fields: dict[str, Any]) -> None:
+        k = fields["k"]
+        if event == "average":
+            members = tuple(fields["active"])
+            self.averages.append(Average(k, rank, members, fields["row"], fields["w"]))
+        else:
+            {"skip": self.skips, "resume": self.resumed}[event].append((k, rank))
+
+    def save(self, rank: int, state: State) -> None:
+        self._saved[rank] = state
+
+    def commit(self, cluster: VirtualCluster) -> None:
+        (k,) = {state.k for state in self._saved.values()}
+        spans, events = len(self.trace.spans), len(self.trace.events)
+        self.cuts[k] = Cut(cluster.time, self._saved, spans, events)
+        self._saved = {}
+
+    def sha256(self) -> str:
+        return self.trace.sha256(self.states[rank].w for rank in sorted(self.states))
+
+
+def run(scenario: Scenario, cut: Cut | None = None) -> Run:
+    """Run the scenario from its start, or from a cut of an earlier run."""
+    result, n = Run(), scenario.workers
+    cluster = VirtualCluster(
+        n,
+        delay=delay_law(scenario),
+        network=Network(**scenario.network),
+        seed=scenario.seed,
+        trace=result.trace,
+        recorder=result,
+        saver=result,
+    )
+    problem = Quadratic(np.arange(n * DIM).reshape(n, DIM) % 7, 1.0, 0.5, scenario.seed)
+    algorithm = ALGORITHMS[scenario.algorithm].run
+
+    async def main(worker):
+        _listen(worker, result)
+        first = State(0, problem.initial(worker.rng("init", 0)))
+        state = cut.states[worker.rank] if cut else first
+        state = await algorithm(worker, problem, scenario.plan, state)
+        rank, kind, _, _ = decode(result.trace.events["code"])
+        result.heard[worker.rank] = int(((rank == worker.rank) & (kind == Kind.VISITED)).sum())
+        return state
+
+    result.states = cluster.run(main, start=cut.time if cut else 0.0)
+    return result
+
+
+def _listen(worker, result: Run) -> None:
+    """Write down what the worker sends."""
+    send, broadcast = worker.send, worker.broadcast
+
+    def note(dest, message):
+        if message.kind is Kind.UPDATE:
+            result.sent[message.iteration, worker.rank] = message.vector
+        result.posted[worker.rank, dest].append((int(message.kind), message.iteration))
+
+    def noted_send(dest, message):
+        note(dest, message)
+        send(dest, message)
+
+    def noted_broadcast(message):
+        for dest in set(range(worker.size)) - {worker.rank}:
+            note(dest, message)
+        broadcast(message)
+
+    worker.send, worker.broadcast = noted_send, noted_broadcast
+
+
+def check(scenario: Scenario, result: Run) -> None:
+    """Assert everything that must hold in a run, at every iteration."""
+    plan, n = scenario.plan, scenario.workers
+    edges = check_averages(n, plan.neighbours, result.averages, result.sent)
+    _check_ends(scenario, result)
+    _check_links(result)
+    if scenario.algorithm == "cb_full":
+        assert not result.skips
+        assert len(edges) == result.states[0].k * sum(map(len, plan.neighbours)) / 2
+        return
+    logs = [result.states[rank].visits for rank in range(n)]
+    complete = check_epochs(n, plan.connecting, plan.edge_rule, edges, logs)
+    _check_logs(scenario, result, logs, complete)
+
+
+def _check_ends(scenario: Scenario, result: Run) -> None:
+    """Every worker has averaged or skipped each iteration once, and they end together."""
+    plan = scenario.plan
+    done = sorted([(a.k, a.j) for a in result.averages] + result.skips)
+    ends = {rank: state.k for rank, state in result.states.items()}
+    assert done == sorted((k, rank) for rank, end in ends.items() for k in range(end))
+    if plan.max_time == math.inf:
+        assert set(ends.values()) == {plan.iterations}
+    elif plan.checkpoint_every or scenario.algorithm == "cb_full" or not scenario.network:
+        assert len(set(ends.values())) == 1
+    everybody = [(k, rank) for k in result.cuts for rank in ends if k < ends[rank]]
+    assert sorted(result.resumed) == sorted(everybody)
+
+
+def _check_links(result: Run) -> None:
+    """What came in over a link is what was sent over it, in the same order."""
+    delivered = defaultdict(list)
+    for rank, kind, k, peer in zip(*decode(result.trace.events["code"]), strict=True):
+        if kind < Event.COMPUTED:
+            delivered[peer, rank].append((kind, k))
+    for link, messages in delivered.items():
+        assert result.posted[link][: len(messages)] == messages, f"link {link}"
+
+
+def _check_logs(scenario: Scenario, result: Run, logs: list[np.ndarray], complete: int) -> None:
+    """DTUR's logs: they agree at cuts, and lack at the end only what was still under way."""
+    plan = scenario.plan
+    for cut in result.cuts.values():
+        check_agreement([cut.states[rank].visits for rank in range(scenario.workers)])
+    low = [i for i, _ in plan.connecting]
+    for rank, log in enumerate(logs):
+        own = sum(low[number] == rank for _, number in log.tolist())
+        assert len(log) == own + result.heard[rank]
+    every = sorted({tuple(visit) for log in logs for visit in log.tolist()})
+    dtur = Dtur(len(plan.connecting), plan.edge_rule).restore(every)
+    assert dtur.epoch == complete
+
+
+def check_resumed(scenario: Scenario, whole: Run) -> None:
+    """Assert that going on from each cut equals the uninterrupted run, bit for bit."""
+    for cut in whole.cuts.values():
+        rest = run(scenario, cut)
+        assert np.array_equal(rest.trace.spans, whole.trace.spans[cut.spans :])
+        assert np.array_equal(rest.trace.events, whole.trace.events[cut.events :])
+        for rank, state in whole.states.items():
+            assert_same_state(rest.states[rank], state)
+
+
+def assert_same_state(one: State, other: State) -> None:
+    assert (one.k, one.stop) == (other.k, other.stop)
+    for mine, theirs in ((one.w, other.w), (one.gradient, other.gradient)):
+        assert (mine is None) == (theirs is None)
+        assert mine is None or mine.tobytes() == theirs.tobytes()
+    assert np.array_equal(one.visits, other.visits)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, required=True)
+    scenario = draw(parser.parse_args().seed)
+    print(scenario)
+    result = run(scenario)
+    check(scenario, result)
+    check_resumed(scenario, result)
+    print(f"fine: trace_sha256 {result.sha256()}")
+
+
+if __name__ == "__main__":
+    main()
