@@ -83,7 +83,7 @@ class ReplayCluster(VirtualCluster):
                 )
             self._deliver((worker, message))
         elif kind == Event.TIMEOUT:
-            activity = self._pending.pop((rank, "timer"))
+            activity = self._awaited(rank, "timer")
             worker._waiting.remove(activity)
             self._ready.append((activity, None))
         elif kind == Event.COLLECTED:
@@ -93,17 +93,19 @@ class ReplayCluster(VirtualCluster):
             arrival, span = self._collected.pop(rank)
             self._release([arrival], span)
         else:
-            self._wake(rank, iteration, kind == Event.COMPUTED)
+            activity = self._awaited(rank, iteration)
+            self._ready.append((activity, kind == Event.COMPUTED))
         self._log[rank].popleft()
         self._next(rank)
 
-    def _wake(self, rank: int, index: int, finished: bool) -> None:
-        activity = self._pending.pop((rank, index), None)
-        if activity is None:
+    def _awaited(self, rank: int, what: int | str) -> _Activity:
+        """Who waits for the end of the computation begun at iteration `what`, or for the timer."""
+        if (rank, what) not in self._pending:
+            waits = "for a timer" if what == "timer" else f"for its computation of {what}"
             raise self._deviation(
-                f"at {self.time:.6f} s rank {rank} does not compute iteration {index} as recorded"
+                f"at {self.time:.6f} s rank {rank} does not wait {waits}, as it did then"
             )
-        self._ready.append((activity, finished))
+        return self._pending.pop((rank, what))
 
     def _unblock(self, rank: int) -> None:
         if rank in self._blocked:
@@ -119,15 +121,16 @@ class ReplayCluster(VirtualCluster):
             self._collected[rank] = arrival._replace(value=value), span
             self._unblock(rank)
 
-    async def _computation(
-        self, worker: VirtualWorker, index: int, work: float, until: Match | None
-    ) -> bool:
+    def _compute(self, worker: VirtualWorker, index: int, work: float, until: Match | None) -> None:
         self._running.waits = "the recorded end of its computation"
         self._pending[worker.rank, index] = self._running
-        return await _suspend()
 
-    def _timer(self, activity: _Activity, timeout: float) -> None:
-        self._pending[activity.worker.rank, "timer"] = activity
+    async def _until_timeout(self, activity: _Activity, timeout: float) -> Message | None:
+        timer = (activity.worker.rank, "timer")
+        self._pending[timer] = activity
+        message = await _suspend()
+        self._pending.pop(timer, None)
+        return message
 
     def _post(self, sender: VirtualWorker, dest: int, message: Message) -> None:
         self._outbox.setdefault((sender.rank, dest), deque()).append(message)
