@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,15 @@ def qualities(problem: Problem, estimates: Estimates) -> Qualities:
     """Each worker's own quality."""
     with overflowing():
         return {rank: problem.evaluate(w) for rank, w in estimates.items()}
+
+
+def merged(parts: Iterable[Mapping[int, Qualities]]) -> dict[int, Qualities]:
+    """Iterations done → qualities of all workers, from what each process has of them."""
+    whole: dict[int, dict[int, Evaluation]] = {}
+    for part in parts:
+        for done, own in part.items():
+            whole.setdefault(done, {}).update(own)
+    return whole
 
 
 class Metrics:

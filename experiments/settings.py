@@ -110,8 +110,6 @@ class Settings:
         exponential_decay(self.eta0, self.eta_decay, self.eta_decay_every, 1)
 
     def _check_combinations(self) -> None:
-        if self.algorithm == "cb_dybw" and self.workers == 1:
-            raise BadInput("--workers=1: cb_dybw needs two; use --workers=2 or --algorithm=cb_full")
         if self.clock == "paper" and self.cluster == "mpi":
             raise BadInput("--clock=paper: exists on paper only; use --cluster=virtual")
         if self.clock == "paper" and self.straggler_policy != "carry":

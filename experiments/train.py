@@ -11,7 +11,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -142,11 +142,11 @@ class _Session:
         parts = self.cluster.gather((states, self.recorder, own, digest))
         if parts is None:
             return None
-        everyones, recorders, owns, digests = zip(*parts, strict=True)
-        states = {rank: state for some in everyones for rank, state in some.items()}
+        all_states, recorders, owns, digests = zip(*parts, strict=True)
+        states = {rank: state for some in all_states for rank, state in some.items()}
         self.recorder.merge(recorders[1:])
         if self.learns:
-            self._evaluate_rest(states, owns)
+            self._evaluate_rest(states, evaluation.merged(owns))
         return self._result(states, environment.combined(digests), began)
 
     def _own_qualities(self, final: dict[int, np.ndarray]) -> dict[int, Qualities]:
@@ -155,19 +155,13 @@ class _Session:
         problem = self.pieces.problem
         return {done: evaluation.qualities(problem, estimates) for done, estimates in kept.items()}
 
-    def _evaluate_rest(
-        self, states: dict[int, State], owns: Sequence[dict[int, Qualities]]
-    ) -> None:
-        """The mean models of the iterations kept, and of the last one."""
-
-        def own(done: int) -> Qualities:
-            return {rank: q for some in owns for rank, q in some.get(done, {}).items()}
-
+    def _evaluate_rest(self, states: dict[int, State], own: dict[int, Qualities]) -> None:
+        """The iterations of which estimates were kept, and the last one."""
         for done, estimates in sorted(self.recorder.copies.items()):
             if len(estimates) == self.settings.workers:  # else they stopped before
-                self.metrics.add(done, estimates, own(done))
+                self.metrics.add(done, estimates, own[done])
         final = {rank: state.w for rank, state in states.items()}
-        self.metrics.add(self.recorder.iterations, final, own(_FINAL))
+        self.metrics.add(self.recorder.iterations, final, own.get(_FINAL))
 
     def _result(self, states: dict[int, State], trace_sha256: str, began: float) -> dict[str, Any]:
         settings, plan = self.settings, self.pieces.plan

@@ -118,7 +118,6 @@ REFUSED = {
     "--graph=erdos_renyi:p=0.01": "none of 100 draws is connected",
     "--graph=file:absent.txt": "absent.txt",
     "--graph=file:pieces.txt --workers=4": "not connected",
-    "--workers=1": "cb_dybw needs two",
     "--delay=gamma:mean=1": "'gamma' is not known",
     "--delay=exponential:rate=1": "no key 'rate'",
     "--delay=exponential": "mean is missing",

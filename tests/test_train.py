@@ -199,10 +199,13 @@ def test_a_run_ends_soon_after_its_time_is_over():
         assert ended["status"] == "finished"
 
 
-def test_one_worker_alone_runs_cb_full():
-    ended = run(**STRAGGLING, algorithm="cb_full", workers=1)
-    assert ended["gradients_used"] == 60
-    assert ended["mean_backup_workers"] == 0
+@pytest.mark.parametrize("algorithm", ["cb_full", "cb_dybw"])
+def test_one_worker_alone_descends_the_gradient(tmp_path, algorithm):
+    flags = {"workload": "quadratic:sigma=0", "eta0": 0.5, "eta_decay": 1.0, "iterations": 4}
+    ended = run(**flags, algorithm=algorithm, workers=1, eval_every=1, run_dir=str(tmp_path / "a"))
+    losses = [row["train_loss"] for row in RunDirectory(tmp_path / "a").metrics()]
+    assert losses == pytest.approx([losses[0] / 4**n for n in range(5)], rel=1e-6)
+    assert (ended["gradients_used"], ended["mean_backup_workers"]) == (4, 0)
 
 
 @pytest.mark.parametrize("algorithm", ["cb_full", "cb_dybw"])
