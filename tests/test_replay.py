@@ -93,18 +93,14 @@ def test_what_ran_on_mpi_is_replayed_identically(tmp_path, case):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(("algorithm", "iterations"), [("cb_full", 25), ("cb_dybw", 50)])
+@pytest.mark.parametrize(("algorithm", "iterations"), [("cb_full", 16), ("cb_dybw", 25)])
 def test_recorded_compute_times_predict_the_mean_iteration_time(tmp_path, algorithm, iterations):
-    flags = {
-        "workload": "quadratic",
-        "algorithm": algorithm,
-        "iterations": iterations,
-        "workers": 4,
-        "seed": 1,
-    }
-    law = "shifted_exponential:base=0.1,mean=0.1"
+    """A straggler that is always the same one. (Where all draw alike, two workers that finish
+    within a millisecond of each other may change places; cb-DyBW then takes another course.)"""
+    flags = {"workload": "quadratic", "algorithm": algorithm, "iterations": iterations}
+    law = "persistent:ranks=2,slowdown=3,base=0.1,jitter=0.5"
     measured = result(on_ranks(4, cwd=tmp_path, **flags, delay=law, run_dir="run"))
-    predicted = run(**flags, delay=f"trace:{tmp_path / 'run'}")
+    predicted = run(**flags, workers=4, delay=f"trace:{tmp_path / 'run'}")
     assert predicted["iterations"] == measured["iterations"] == iterations
     assert predicted["mean_iteration_seconds"] == pytest.approx(
         measured["mean_iteration_seconds"], rel=0.05
