@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import getpass
 import hashlib
 import os
 import platform
@@ -23,12 +24,19 @@ def manifest() -> dict[str, Any]:
     return {
         **git(),
         "started": datetime.datetime.now(datetime.UTC).isoformat(),
-        "user": os.environ.get("USER", str(os.getuid())),  # a container may know no names
+        "user": _user(),
         "process": os.getpid(),
         "machine": machine(),
         "versions": versions(),
         "job": {key: value for key, value in os.environ.items() if key.startswith("SLURM_JOB")},
     }
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may know numbers only
+        return str(os.getuid())
 
 
 def git() -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cbdybw.clusters.trace import load_run
 from cbdybw.errors import BadInput
 from cbdybw.recorder import Recorder
 from cbdybw.storage.run_directory import RunDirectory
@@ -25,6 +26,7 @@ def recorded_settings(settings: Settings) -> Settings:
     status = directory.manifest()["status"]
     if status not in ("finished", "diverged"):
         raise BadInput(f"{given}: that run is {status}; only one that has ended can be replayed")
+    load_run(directory.path, given)  # refuses a folder without a trace before one is made for this
     asked = set(settings.differing(recorded, OF_ITS_OWN))
     if others := asked.intersection(settings.differing(Settings(), OF_ITS_OWN)):
         raise BadInput(f"{given} was recorded otherwise; leave out {' '.join(sorted(others))}")

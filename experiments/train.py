@@ -202,4 +202,5 @@ def _parse(argv: list[str]) -> list[str]:
 
 if __name__ == "__main__":
     define_flags()
+    flags.adopt_module_key_flags(sys.modules[define_flags.__module__])  # --help lists them
     app.run(main, flags_parser=_parse)

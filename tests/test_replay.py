@@ -174,7 +174,8 @@ def test_a_run_that_has_not_ended_is_no_recording(recorded):
 def test_a_run_of_which_the_trace_is_gone_is_refused(recorded):
     shutil.rmtree(recorded / "trace")
     with pytest.raises(BadInput, match=f"--replay={recorded}: no trace there"):
-        run(replay=str(recorded))
+        run(replay=str(recorded), run_dir=str(recorded.parent / "again"))
+    assert not (recorded.parent / "again").exists()
 
 
 def test_a_trace_of_fewer_workers_predicts_nothing_for_the_others(recorded):

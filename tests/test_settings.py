@@ -204,6 +204,14 @@ def test_the_binary_says_one_line_and_leaves_with_2(place, argv, words):
     assert tree(place) == before
 
 
+def test_help_lists_every_flag_and_the_tables_to_choose_from(tmp_path):
+    said = binary("--help", cwd=tmp_path).stdout
+    for field in dataclasses.fields(Settings):
+        assert f"--{field.name}" in said or f"--[no]{field.name}" in said
+    for words in ("2nn:width=256,depth=2", "erdos_renyi:p=", "shifted_exponential:base=,mean="):
+        assert words in said
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("argv", "words"),
