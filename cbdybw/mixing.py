@@ -12,24 +12,25 @@ import numpy as np
 
 
 def metropolis(j: int, size: int, sizes: Mapping[int, int]) -> dict[int, float]:
-    """Row j of P: P_ij = 1 / (1 + max(p_i, p_j)) for active i, the rest on the diagonal.
+    """Row j of P in rank order: P_ij = 1 / (1 + max(p_i, p_j)) for active i, P_jj is the rest.
 
     `size` is p_j, `sizes` maps each active neighbour i to p_i. The matrix of all rows is
     symmetric and doubly stochastic iff membership is symmetric (i active for j iff j for i).
     """
     row = {i: 1.0 / (1 + max(size, p)) for i, p in sizes.items()}
     row[j] = 1.0 - sum(row.values())
-    return row
+    return {i: row[i] for i in sorted(row)}
 
 
 def combine(row: Mapping[int, float], vectors: Mapping[int, np.ndarray]) -> np.ndarray:
-    """Σ_i P_ij w̃_i over the ranks of `vectors`, summed in rank order, as a new vector."""
-    first, *rest = sorted(vectors)
+    """Σ_i P_ij w̃_i over the ranks of `row`, summed in its order, as a new vector."""
+    ranks = iter(row)
+    first = next(ranks)
     mean = row[first] * vectors[first]
     if not isinstance(mean, np.ndarray):  # Weightless
         return mean
     term = np.empty_like(mean)
-    for i in rest:
+    for i in ranks:
         np.multiply(vectors[i], row[i], out=term)
         np.add(mean, term, out=mean)
     return mean

@@ -30,8 +30,13 @@ class Recorder:
         keep_edges: bool = False,
     ):
         """`complete(n, estimates)` takes over the copies as soon as `workers` have given them."""
-        self.last_close = np.full(iterations, -np.inf)
-        self.finishers, self.active, self.used = np.zeros((3, iterations), np.int64)
+        # Items of an `array` are read and written faster than numpy's: one memory, two views.
+        self._last_close = array("d", [-np.inf]) * iterations
+        self._finishers, self._active, self._used = (array("q", [0]) * iterations for _ in range(3))
+        self.last_close = np.asarray(self._last_close)
+        self.finishers, self.active, self.used = (
+            np.asarray(counts) for counts in (self._finishers, self._active, self._used)
+        )
         self.resumed: dict[int, float] = {}
         self.copies: dict[int, dict[int, np.ndarray]] = {}
         self._eval_every, self._workers, self._complete = eval_every, workers, complete
@@ -41,17 +46,17 @@ class Recorder:
         """Called by the cluster for each `Worker.record`."""
         k = fields["k"]
         if event == "average":
-            if time > self.last_close[k]:
-                self.last_close[k] = time
-            self.finishers[k] += 1
-            self.active[k] += len(fields["active"])
-            self.used[k] += 1
+            if time > self._last_close[k]:
+                self._last_close[k] = time
+            self._finishers[k] += 1
+            self._active[k] += len(fields["active"])
+            self._used[k] += 1
             if self._keep_edges:
                 for i in fields["active"]:
                     if i < rank:
                         self._edges.extend((k, i, rank))
         elif event == "skip":
-            self.used[k] += fields["used"]
+            self._used[k] += fields["used"]
         else:  # resume
             self.resumed[k] = max(time, self.resumed.get(k, -np.inf))
             return

@@ -5,12 +5,10 @@ Source: Xiong et al., arXiv 2102.06280, Algorithm 1 with S_j(k) = N_j, the paper
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
-import numpy as np
-
-from cbdybw.algorithms.plan import Plan, State, message
-from cbdybw.clusters.worker import Kind, Message, Worker
+from cbdybw.algorithms.plan import STOP, UPDATE, Plan, State, message
+from cbdybw.clusters.worker import Message, Worker
 from cbdybw.mixing import combine, metropolis
 from cbdybw.problem import Problem
 
@@ -34,27 +32,22 @@ async def cb_full(worker: Worker, problem: Problem, plan: Plan, state: State) ->
         g = await worker.compute(problem.gradient, w, problem.batch(j, k), index=k)
         local = w - plan.eta(k) * g
         stop.tell(k)
-        updates = await exchange(worker, k, local, neighbours)
-        w = combine(row, {j: local, **updates})
+        update = Message(UPDATE, k, j, vector=local)
+        for i in neighbours:
+            worker.send(i, update)
+        estimates = {j: local}
+        for i in neighbours:
+            estimates[i] = (await worker.receive(message(UPDATE, k, i))).vector
+        w = combine(row, estimates)
         worker.record("average", k=k, w=w, active=neighbours, row=row)
         stop.hear()
         if plan.barrier == "global":
             await worker.barrier(worker.workers)
         k += 1
         if plan.cut_before(k):
-            await worker.checkpoint(lambda: State(k, w, stop=stop.agreed))  # noqa: B023
+            await worker.checkpoint(partial(State, k, w, stop=stop.agreed))
             stop = Stop(worker, plan, stop.agreed)  # tells again: nobody knows who was told
     return State(k, w, stop=stop.agreed)
-
-
-async def exchange(
-    worker: Worker, k: int, local: np.ndarray, neighbours: Sequence[int]
-) -> dict[int, np.ndarray]:
-    """Send w̃_j(k) to the neighbours and wait for theirs: i → w̃_i(k)."""
-    update = Message(Kind.UPDATE, k, worker.rank, vector=local)
-    for i in neighbours:
-        worker.send(i, update)
-    return {i: (await worker.receive(message(Kind.UPDATE, k, i))).vector for i in neighbours}
 
 
 class Stop:
@@ -83,7 +76,7 @@ class Stop:
         if self.before < self._told:
             self._told = self.before
             for i in self._plan.neighbours[worker.rank]:
-                worker.send(i, Message(Kind.STOP, self.before, worker.rank))
+                worker.send(i, Message(STOP, self.before, worker.rank))
 
     def hear(self) -> None:
         """After the UPDATE(k) of all neighbours: what they said before."""
@@ -92,4 +85,4 @@ class Stop:
 
 
 def _is_stop(m: Message) -> bool:
-    return m.kind is Kind.STOP
+    return m.kind is STOP

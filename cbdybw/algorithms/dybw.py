@@ -9,11 +9,12 @@ from __future__ import annotations
 import bisect
 from array import array
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 
-from cbdybw.algorithms.plan import Plan, State, message
-from cbdybw.clusters.worker import INTERRUPTED, Kind, Match, Message, Worker
+from cbdybw.algorithms.plan import CLOSE, THRESHOLD, UPDATE, VISITED, Plan, State, message
+from cbdybw.clusters.worker import INTERRUPTED, Match, Message, Worker
 from cbdybw.mixing import combine, metropolis
 from cbdybw.problem import Problem
 
@@ -53,18 +54,18 @@ async def cb_dybw(worker: Worker, problem: Problem, plan: Plan, state: State) ->
         else:
             local, g = w - plan.eta(k) * g, None  # 2. w̃_j(k)
             for i in neighbours:  # 3.
-                worker.send(i, Message(Kind.UPDATE, k, j, vector=local))
+                worker.send(i, Message(UPDATE, k, j, vector=local))
             updates = await threshold.wait(k)  # 4. until θ(k)
             row = await handshake(worker, k, neighbours, updates)  # 5.
             if threshold.stop <= k:
                 break
-            active = sorted(row.keys() - {j})
-            w = combine(row, {j: local, **{i: updates[i] for i in active}})  # 6.
+            w = combine(row, {j: local, **updates})  # 6.
+            active = [i for i in row if i != j]
             worker.record("average", k=k, w=w, active=active, row=row)
             threshold.visited(k, active)
         k += 1
         if plan.cut_before(k):
-            await worker.checkpoint(lambda: threshold.state(k, w, g))  # noqa: B023
+            await worker.checkpoint(partial(threshold.state, k, w, g))
             threshold.hear(k)
     return threshold.state(k, w, g)
 
@@ -79,11 +80,15 @@ async def handshake(
     of an edge know: P is symmetric and doubly stochastic whatever the network does.
     """
     j, members = worker.rank, sorted(updates)
-    close = Message(Kind.CLOSE, k, j, body=tuple(members))
+    close = Message(CLOSE, k, j, body=tuple(members))
     for i in neighbours:
         worker.send(i, close)
-    told = {i: (await worker.receive(message(Kind.CLOSE, k, i))).body for i in members}
-    return metropolis(j, len(members), {i: len(s) for i, s in told.items() if j in s})
+    sizes = {}
+    for i in members:
+        told = (await worker.receive(message(CLOSE, k, i))).body
+        if j in told:
+            sizes[i] = len(told)
+    return metropolis(j, len(members), sizes)
 
 
 class Threshold:
@@ -117,17 +122,17 @@ class Threshold:
         """Take in all news; drop what is left of iterations before `oldest`."""
 
         def news_or_stale(m: Message) -> bool:
-            return m.kind is Kind.THRESHOLD or m.kind is Kind.VISITED or m.iteration < oldest
+            return m.kind is THRESHOLD or m.kind is VISITED or m.iteration < oldest
 
         for m in self._worker.take(news_or_stale):
             self._note(m)
 
     def _note(self, m: Message) -> None:
-        if m.kind is Kind.THRESHOLD:
+        if m.kind is THRESHOLD:
             self.fired = max(self.fired, m.iteration)
             if m.body:  # the sender's time was over
                 self.stop = min(self.stop, self._plan.end_after(m.iteration))
-        elif m.kind is Kind.VISITED:
+        elif m.kind is VISITED:
             self.dtur.visit(m.iteration, m.body[0])
 
     async def wait(self, k: int) -> dict[int, np.ndarray]:
@@ -143,13 +148,13 @@ class Threshold:
                 self._fire(k)
                 told = True
             m = await worker.receive(update_or_news(k))
-            if m.kind is Kind.UPDATE:
+            if m.kind is UPDATE:
                 updates[m.source] = m.vector
             else:
                 self._note(m)
         if self.stop <= k:
             return {}
-        for m in worker.take(message(Kind.UPDATE, k)):
+        for m in worker.take(message(UPDATE, k)):
             updates[m.source] = m.vector
         return updates
 
@@ -166,7 +171,7 @@ class Threshold:
         """Tell everybody that iteration k ends, and whether the time is over."""
         worker = self._worker
         over = worker.now() >= self._plan.max_time
-        threshold = Message(Kind.THRESHOLD, k, worker.rank, body=(1,) if over else ())
+        threshold = Message(THRESHOLD, k, worker.rank, body=(1,) if over else ())
         # To itself too: who finishes at this very instant has finished by θ(k).
         worker.send(worker.rank, threshold)
         worker.broadcast(threshold)
@@ -177,7 +182,7 @@ class Threshold:
         for i in active:
             if j < i and self._is_new(i):
                 n = self._edges[i]
-                self._worker.broadcast(Message(Kind.VISITED, k, j, body=(n,)))
+                self._worker.broadcast(Message(VISITED, k, j, body=(n,)))
                 self.dtur.visit(k, n)
 
     def state(self, k: int, w: np.ndarray, g: np.ndarray | None) -> State:
@@ -191,7 +196,7 @@ def threshold_from(k: int) -> Match:
     """Matches a threshold that ends iteration k (or a later one, and k with it)."""
 
     def matches(m: Message) -> bool:
-        return m.kind is Kind.THRESHOLD and m.iteration >= k
+        return m.kind is THRESHOLD and m.iteration >= k
 
     return matches
 
@@ -201,11 +206,7 @@ def update_or_news(k: int) -> Match:
 
     def matches(m: Message) -> bool:
         kind = m.kind
-        return (
-            kind is Kind.THRESHOLD
-            or kind is Kind.VISITED
-            or (kind is Kind.UPDATE and m.iteration == k)
-        )
+        return kind is THRESHOLD or kind is VISITED or (kind is UPDATE and m.iteration == k)
 
     return matches
 

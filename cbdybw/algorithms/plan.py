@@ -12,6 +12,9 @@ import numpy as np
 from cbdybw.clusters.worker import Kind, Match, Message, Worker
 from cbdybw.problem import Problem
 
+UPDATE, THRESHOLD, CLOSE = Kind.UPDATE, Kind.THRESHOLD, Kind.CLOSE
+VISITED, STOP = Kind.VISITED, Kind.STOP
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -93,6 +96,6 @@ def message(kind: Kind, k: int, source: int | None = None) -> Match:
     """Matches messages of this kind and iteration (from `source`)."""
 
     def matches(m: Message) -> bool:
-        return m.kind == kind and m.iteration == k and (source is None or m.source == source)
+        return m.iteration == k and m.kind is kind and (source is None or m.source == source)
 
     return matches

@@ -61,12 +61,15 @@ class Trace:
         self._flushed = 0, 0  # spans and events that are in a file
 
     def span(self, rank: int, kind: int, iteration: int, start: float, end: float) -> None:
-        self._spans[0].extend((start, end))
-        self._spans[1].append((iteration << _ITERATION) | (kind << _KIND) | (rank << _RANK) | rank)
+        times, codes = self._spans
+        times.append(start)
+        times.append(end)
+        codes.append(((iteration << 4 | kind) << _KIND) + (rank << _RANK | rank))
 
     def event(self, rank: int, time: float, kind: int, iteration: int, peer: int) -> None:
-        self._events[0].append(time)
-        self._events[1].append((iteration << _ITERATION) | (kind << _KIND) | (rank << _RANK) | peer)
+        times, codes = self._events
+        times.append(time)
+        codes.append(((iteration << 4 | kind) << _KIND) + (rank << _RANK | peer))
 
     def broadcast(self, size: int, time: float, kind: int, iteration: int, peer: int) -> None:
         """The same message came in at every rank but its sender, at the same time."""

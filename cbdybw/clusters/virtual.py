@@ -7,10 +7,12 @@ caused. So a worker that finishes exactly at θ(k) has finished by θ(k).
 
 from __future__ import annotations
 
+import gc
 import heapq
 import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -30,6 +32,9 @@ from cbdybw.errors import Stalled
 
 _DATA, _CONTROL, _LATE = 0, 1 << 60, 1 << 61  # added to an event's number: its place in an instant
 _FIRST_CONTROL = int(Kind.THRESHOLD)
+# Plain integers: arithmetic on members of an IntEnum is slow.
+_COMPUTE, _WAIT, _AVERAGE = int(Span.COMPUTE), int(Span.WAIT), int(Span.AVERAGE)
+_COMPUTED, _INTERRUPTED = int(Event.COMPUTED), int(Event.INTERRUPTED)
 
 
 class Recorder(Protocol):
@@ -50,6 +55,17 @@ class Saver(Protocol):
 def _suspend():
     """Hand control to the cluster; the value it resumes the coroutine with comes back."""
     return (yield)
+
+
+@contextmanager
+def _rare_garbage_collection() -> Iterator[None]:
+    """A run makes millions of containers and hardly a cycle: look for cycles less often."""
+    usual = gc.get_threshold()
+    gc.set_threshold(100 * usual[0], *usual[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
 
 
 class _Activity:
@@ -92,8 +108,14 @@ def total(values: Sequence[np.ndarray | None]) -> np.ndarray | None:
 class VirtualWorker(Worker):
     """One worker of a `VirtualCluster`."""
 
+    __slots__ = (
+        "_activities", "_cluster", "_computing", "_control_sent", "_event", "_finished", "_mailbox",
+        "_span", "_waiting", "rank", "servers", "size", "workers",
+    )  # fmt: skip
+
     def __init__(self, cluster: VirtualCluster, rank: int):
-        self._cluster, self._trace = cluster, cluster.trace
+        self._cluster = cluster
+        self._span, self._event = cluster._span, cluster._event
         self.rank, self.size = rank, cluster.size
         self.workers, self.servers = cluster.workers, cluster.servers
         self._mailbox: list[Message] = []
@@ -106,7 +128,8 @@ class VirtualWorker(Worker):
     def now(self) -> float:
         return self._cluster.time
 
-    async def compute(
+    @types.coroutine
+    def compute(
         self,
         fn: Callable[..., Any],
         *args: Any,
@@ -119,10 +142,10 @@ class VirtualWorker(Worker):
         cluster, rank = self._cluster, self.rank
         start = cluster.time
         cluster._compute(self, index, work, until)
-        finished = await _suspend()
+        finished = yield
         end = cluster.time
-        self._trace.span(rank, Span.COMPUTE, index, start, end)
-        self._trace.event(rank, end, Event.COMPUTED if finished else Event.INTERRUPTED, index, rank)
+        self._span(rank, _COMPUTE, index, start, end)
+        self._event(rank, end, _COMPUTED if finished else _INTERRUPTED, index, rank)
         return fn(*args) if finished else INTERRUPTED
 
     def send(self, dest: int, message: Message) -> None:
@@ -131,7 +154,8 @@ class VirtualWorker(Worker):
     def broadcast(self, message: Message) -> None:
         self._cluster._post_all(self, message)
 
-    async def receive(self, match: Match, timeout: float | None = None) -> Message | None:
+    @types.coroutine
+    def receive(self, match: Match, timeout: float | None = None) -> Message | None:
         mailbox = self._mailbox
         for n, message in enumerate(mailbox):
             if match(message):
@@ -143,12 +167,12 @@ class VirtualWorker(Worker):
         self._waiting.append(activity)
         start = cluster.time
         if timeout is None:
-            message = await _suspend()
+            message = yield
         else:
-            message = await cluster._until_timeout(activity, timeout)
+            message = yield from cluster._until_timeout(activity, timeout)
         if cluster.time > start:
             iteration = message.iteration if message else 0
-            self._trace.span(self.rank, Span.WAIT, iteration, start, cluster.time)
+            self._span(self.rank, _WAIT, iteration, start, cluster.time)
         return message
 
     def take(self, match: Match) -> list[Message]:
@@ -177,16 +201,16 @@ class VirtualWorker(Worker):
 
     def record(self, event: str, **fields: Any) -> None:
         cluster = self._cluster
+        now = cluster.time
         if event == "average":
-            now = cluster.time
-            self._trace.span(self.rank, Span.AVERAGE, fields["k"], now, now)
-        cluster._recorder.record(self.rank, cluster.time, event, fields)
+            self._span(self.rank, _AVERAGE, fields["k"], now, now)
+        cluster._recorder.record(self.rank, now, event, fields)
 
     def _put(self, message: Message) -> None:
         """A message is here: for who waits for it, else for the mailbox."""
-        for n, activity in enumerate(self._waiting):
+        for activity in self._waiting:
             if activity.waits(message):
-                del self._waiting[n]
+                self._waiting.remove(activity)
                 self._cluster._ready.append((activity, message))
                 return
         if self._finished:
@@ -237,6 +261,7 @@ class VirtualCluster:
         self.workers, self.servers = range(size - servers), range(size - servers, size)
         self.ranks = range(size)
         self.time = 0.0
+        self._span, self._event = trace.span, trace.event
         self._delay, self._network, self._recorder, self._saver = delay, network, recorder, saver
         self._heap: list[tuple[float, int, Callable, Any]] = []
         self._number = 0  # of the events so far: ties are broken by age
@@ -258,7 +283,8 @@ class VirtualCluster:
         self._unfinished = self.size
         mains = [self._start(node, main(node)) for node in self._nodes]
         try:
-            self._loop()
+            with _rare_garbage_collection():
+                self._loop()
         finally:
             for node in self._nodes:
                 node._close()
@@ -316,18 +342,15 @@ class VirtualCluster:
         activity.waits = "the end of its computation"
         end = self.time + work * self._delay(worker.rank, index)
         if until is None:
-            self._at(end, _DATA, self._computed, activity)
+            self._at(end, _DATA, self._ready.append, (activity, True))
         elif any(map(until, worker._mailbox)):
             self._ready.append((activity, False))
         else:
             alarm = _Alarm(activity, until)
             worker._computing.append(alarm)
-            self._at(end, _DATA, self._computed_undisturbed, alarm)
+            self._at(end, _DATA, self._computed, alarm)
 
-    def _computed(self, activity: _Activity) -> None:
-        self._ready.append((activity, True))
-
-    def _computed_undisturbed(self, alarm: _Alarm) -> None:
+    def _computed(self, alarm: _Alarm) -> None:
         if alarm.activity is None:
             self._called_off -= 1
         else:
@@ -377,7 +400,9 @@ class VirtualCluster:
             if control:
                 sender._control_sent = now
             elif sender._control_sent != now:
-                self._deliver((self._nodes[dest], message))
+                worker = self._nodes[dest]
+                worker._event(dest, now, message.kind, message.iteration, message.source)
+                worker._put(message)
                 return
             # Data does not overtake what its sender said at this very instant.
             self._at(now, _CONTROL, self._deliver, (self._nodes[dest], message))
