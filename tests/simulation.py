@@ -75,11 +75,11 @@ def draw(seed: int) -> Scenario:
         _connecting(rng, graph),
         nx.diameter(graph),
         eta=lambda k: 0.3,
-        iterations=int(rng.integers(1, 25)),
+        iterations=int(rng.integers(1, 40)),
         policy=str(rng.choice(["carry", "drop", "late", "paper"])),
         edge_rule=str(rng.choice(["one", "all"])),
         barrier=str(rng.choice(["global", "neighbours"])),
-        max_time=float(rng.choice([math.inf, math.inf, 0.0, 2.0, 6.0])),
+        max_time=float(rng.choice([math.inf] * 5 + [0.0, 2.0, 6.0])),
         checkpoint_every=checkpoint_every,
     )
     algorithm = "cb_dybw" if rng.random() < 0.8 else "cb_full"
@@ -114,10 +114,10 @@ def _network(rng: np.random.Generator, n: int) -> dict[str, Any]:
         "jitter": float(rng.choice([0.0, 0.0, 0.02, 0.5])),
         "seed": int(rng.integers(2**31)),
     }
-    if rng.random() < 0.3:
-        pairs = rng.integers(n, size=(n, 2)).tolist()
+    if rng.random() < 0.4:
         network["links"] = {
-            (i, j): (float(rng.choice([0.0, 1.0, 3.0])), math.inf) for i, j in pairs
+            (i, j): (float(rng.choice([0.0, 0.3, 1.0, 3.0])), float(rng.choice([math.inf, 100.0])))
+            for i, j in rng.integers(n, size=(2 * n, 2)).tolist()
         }
     return network
 

@@ -218,20 +218,19 @@ class Dtur:
     VISITED messages in the order of k, so all agree, however late a message comes in. An epoch ends
     when all edges are visited; the next begins with the next iteration. Rule "one" counts the
     smallest still unvisited edge of an iteration, "all" counts all of them.
+
+    Attributes:
+        epoch: m, the number of epochs that are complete.
     """
 
     def __init__(self, edges: int, rule: str):
         self._edges, self._one = edges, rule == "one"
         self._log = array("q")  # k · edges + number of the edge, ascending: 8 bytes a visit
         self._starts = [0]  # where in the log each epoch begins
+        self.epoch = 0
         self._epoch_of: dict[int, int] = {}  # the last epoch that visited the edge
         self._left = edges  # unvisited edges of this epoch
         self._complete = -1  # the last iteration in which no more edges count
-
-    @property
-    def epoch(self) -> int:
-        """m, the number of epochs that are complete."""
-        return len(self._starts) - 1
 
     @property
     def log(self) -> np.ndarray:
@@ -269,12 +268,14 @@ class Dtur:
             self._complete = k
         if self._left == 0:
             self._starts.append(at + 1)
+            self.epoch += 1
             self._left = self._edges
 
     def _recount(self, at: int) -> None:
         """A message came late: count again from the start of the epoch that it belongs to."""
         while self._starts[-1] > at:
             self._starts.pop()
+            self.epoch -= 1
         first = self._starts[-1]
         for n, epoch in self._epoch_of.items():
             self._epoch_of[n] = min(epoch, self.epoch - 1)

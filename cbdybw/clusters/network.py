@@ -44,6 +44,7 @@ class Network:
         self.instant = latency == 0 and bandwidth == math.inf and jitter == 0 and not self._links
         self._card_free: dict[int, float] = {}
         self._last: dict[tuple[int, int], tuple[float, bool]] = {}
+        self._many = 1024  # links remembered before those that are idle are forgotten
 
     def arrival(self, source: int, dest: int, message: Message, now: float) -> tuple[float, bool]:
         """When the message arrives, and whether it comes right behind control on its link."""
@@ -57,7 +58,14 @@ class Network:
         time = max(time, last)
         behind = time == last and behind
         self._last[source, dest] = (time, behind or message.kind >= Kind.THRESHOLD)
+        if len(self._last) > self._many:
+            self._forget_idle(now)
         return time, behind
+
+    def _forget_idle(self, now: float) -> None:
+        """Drop links on which nothing is under way: all pairs of 10,000 ranks fill the memory."""
+        self._last = {link: last for link, last in self._last.items() if last[0] >= now}
+        self._many = max(1024, 2 * len(self._last))
 
     def forget(self) -> None:
         """At a consistent cut nothing is under way: links are as new, as they are for a run that

@@ -73,10 +73,13 @@ class Trace:
 
     def broadcast(self, size: int, time: float, kind: int, iteration: int, peer: int) -> None:
         """The same message came in at every rank but its sender, at the same time."""
-        ranks = np.delete(np.arange(size, dtype=np.int64), peer)
-        codes = (iteration << _ITERATION) | (kind << _KIND) | (ranks << _RANK) | peer
-        self._events[0].frombytes(np.full(size - 1, time).tobytes())
-        self._events[1].frombytes(codes.tobytes())
+        times, codes = self._events
+        times.extend(array("d", (time,)) * (size - 1))
+        every = (np.arange(size, dtype=np.int64) << _RANK) + (
+            ((iteration << 4 | kind) << _KIND) + peer
+        )
+        codes.frombytes(every[:peer].tobytes())
+        codes.frombytes(every[peer + 1 :].tobytes())
 
     @property
     def spans(self) -> np.ndarray:
