@@ -121,19 +121,21 @@ def parse(text: str, workers: int, seed: int) -> Network:
 
 def _links(path: str, workers: int) -> dict[tuple[int, int], tuple[float, float]]:
     try:
-        with open(path) as file:
+        with open(path, encoding="utf-8") as file:
             lines = file.read().splitlines()
-    except OSError as error:
-        raise BadInput(f"--network: links={path}: {error.strerror}; give a readable file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise BadInput(f"--network: links={path}: {reason}; give a readable file") from None
     links = {}
     for n, line in enumerate(lines, 1):
         words = line.split("#")[0].split()
         if not words:
             continue
         try:
-            i, j = int(words[0]), int(words[1])
-            latency, bandwidth = KEYS["latency"].read(words[2]), _read_bandwidth(words[3])
-        except (ValueError, IndexError):
+            i, j, latency, bandwidth = words
+            i, j = int(i), int(j)
+            latency, bandwidth = KEYS["latency"].read(latency), _read_bandwidth(bandwidth)
+        except ValueError:
             raise BadInput(f"{path}:{n}: {line!r} is not `i j latency bandwidth`") from None
         if i == j or not (0 <= i < workers and 0 <= j < workers):
             raise BadInput(f"{path}:{n}: no link {i} {j} among the ranks 0 … {workers - 1}")

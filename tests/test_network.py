@@ -1,0 +1,149 @@
+"""How long messages travel on the virtual cluster, and how the flag is read."""
+
+import numpy as np
+import pytest
+
+from cbdybw.clusters.network import HEADER, Network, parse
+from cbdybw.clusters.worker import Kind, Message
+from cbdybw.errors import BadInput
+
+
+def update(k=0, source=0, parameters=25):
+    return Message(Kind.UPDATE, k, source, vector=np.zeros(parameters, np.float32))
+
+
+def test_a_message_takes_its_bytes_over_the_bandwidth_and_then_the_latency():
+    network = Network(latency=2.0, bandwidth=10.0)
+    arrival, _ = network.arrival(0, 1, update(), now=5.0)
+    assert arrival == 5.0 + (HEADER + 100) / 10.0 + 2.0
+    close = Message(Kind.CLOSE, 0, 2, body=(1, 4, 5))
+    assert network.arrival(2, 1, close, now=5.0)[0] == 5.0 + (HEADER + 24) / 10.0 + 2.0
+
+
+def test_a_network_card_sends_one_message_after_the_other():
+    network = Network(latency=1.0, bandwidth=116.0)
+    arrivals = [network.arrival(0, dest, update(), now=0.0)[0] for dest in (1, 2, 3)]
+    assert arrivals == [2.0, 3.0, 4.0]
+    assert network.arrival(1, 0, update(source=1), now=0.0)[0] == 2.0  # another card
+    assert network.arrival(0, 1, update(), now=50.0)[0] == 52.0  # idle again
+
+
+def test_a_link_may_have_its_own_latency_and_bandwidth():
+    network = Network(latency=1.0, links={(0, 1): (0.25, 232.0)})
+    assert network.arrival(0, 1, update(), now=0.0)[0] == 0.75
+    assert network.arrival(0, 2, update(), now=1.0)[0] == 2.0
+
+
+def test_a_random_latency_never_reorders_a_link():
+    network = Network(jitter=1.0, seed=3)
+    free = [Network(jitter=1.0, seed=3).arrival(0, 1, update(k), 0.01 * k)[0] for k in range(300)]
+    kept = [network.arrival(0, 1, update(k), 0.01 * k)[0] for k in range(300)]
+    assert free != sorted(free)
+    assert kept == np.maximum.accumulate(free).tolist()
+
+
+def test_jitter_is_exponential_and_keyed_by_seed_link_kind_and_iteration():
+    def extra(seed=1, source=0, dest=1, kind=Kind.UPDATE, k=0):
+        message = Message(kind, k, source)
+        return Network(jitter=0.5, seed=seed).arrival(source, dest, message, 0.0)[0]
+
+    draws = np.array([extra(k=k) for k in range(20_000)])
+    assert draws.min() >= 0
+    assert draws.mean() == pytest.approx(0.5, rel=0.03)
+    assert draws.std() == pytest.approx(0.5, rel=0.03)
+    others = [extra(), extra(seed=2), extra(source=2), extra(dest=2), extra(kind=Kind.CLOSE)]
+    assert len(set(others)) == 5
+    assert extra() == extra()
+
+
+def test_data_that_arrives_with_control_sent_before_it_comes_behind():
+    network = Network(latency=1.0)
+    assert network.arrival(0, 1, update(), 0.0) == (1.0, False)
+    assert network.arrival(0, 1, Message(Kind.CLOSE, 0, 0), 0.0) == (1.0, False)
+    assert network.arrival(0, 1, update(), 0.0) == (1.0, True)
+    assert network.arrival(0, 2, update(), 0.0) == (1.0, False)  # another link
+    assert network.arrival(0, 1, update(), 0.5) == (1.5, False)  # another instant
+
+
+def test_behind_a_cut_a_card_is_idle_and_links_are_empty():
+    network = Network(latency=1.0, bandwidth=1.0)
+    network.arrival(0, 1, Message(Kind.CLOSE, 0, 0), 0.0)
+    network.forget()
+    assert network.arrival(0, 1, update(), 17.0) == Network(1.0, 1.0).arrival(0, 1, update(), 17.0)
+
+
+def test_links_with_nothing_under_way_take_no_memory():
+    network = Network(latency=0.5)
+    for k in range(100):
+        for dest in range(1, 1000):
+            network.arrival(k, dest, Message(Kind.VISITED, k, k, (0,)), float(k))
+    assert len(network._last) < 4000
+
+
+def test_only_a_network_without_any_delay_is_instant():
+    assert Network().instant
+    assert parse("", 4, 0).instant
+    for slow in (
+        {"latency": 1e-9},
+        {"bandwidth": 1e12},
+        {"jitter": 1e-9},
+        {"links": {(0, 1): (1, 1)}},
+    ):
+        assert not Network(**slow).instant
+
+
+def test_collectives_cost_rounds_of_latency_and_shares_of_the_vector():
+    network = Network(latency=0.5, bandwidth=100.0)
+    assert [network.barrier(n) for n in (1, 2, 3, 8, 9)] == [0.0, 0.5, 1.0, 1.5, 2.0]
+    vector = np.zeros(100, np.float32)
+    assert network.allreduce(4, vector) == pytest.approx(2 * 3 * (0.5 + 400 / 4 / 100.0))
+    assert network.allreduce(1, vector) == 0.0
+
+
+def test_the_flag_names_latency_bandwidth_jitter_and_a_file_of_links(tmp_path):
+    path = tmp_path / "links"
+    path.write_text("# i j latency bandwidth\n0 2 3.0 inf\n\n1 2 0 116  # slow\n")
+    network = parse(f"latency=1,bandwidth=232,links={path}", 3, 0)
+    assert network.arrival(0, 1, update(), 0.0)[0] == 1.5
+    assert network.arrival(2, 0, update(source=2), 0.0)[0] == 3.0  # both directions
+    assert network.arrival(1, 2, update(source=1), 0.0)[0] == 1.0
+    assert parse("jitter=0.5", 3, 8)._extra(0, 1, update()) != 0
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("latency=-1", "--network=latency=-1: latency is '-1'; use a finite number from 0 up"),
+        ("latency=nan", "latency is 'nan'"),
+        ("bandwidth=0", "bandwidth is '0'; use bytes per second above 0, or inf"),
+        ("bandwidth=nan", "bandwidth is 'nan'"),
+        ("jitter=inf", "jitter is 'inf'"),
+        ("speed=3", "there is no key 'speed'; use latency="),
+        ("instant", "'instant' is no pair key=value"),
+        ("links=/nowhere/at/all", "links=/nowhere/at/all: No such file or directory; give a"),
+    ],
+)
+def test_a_wrong_flag_is_refused_in_one_line(text, says):
+    with pytest.raises(BadInput) as error:
+        parse(text, 4, 0)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "line", ["0 1 0.5", "0 one 0.5 1", "0 1 -1 1", "0 1 0 0", "0 4 0 1", "1 1 0 1", "-1 0 0 1",
+             "0 1 0 1 7"],
+)  # fmt: skip
+def test_a_wrong_line_of_links_is_named(line, tmp_path):
+    path = tmp_path / "links"
+    path.write_text(f"0 1 0 inf\n{line}\n")
+    with pytest.raises(BadInput, match=f"{path}:2: ") as error:
+        parse(f"links={path}", 4, 0)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_of_links_that_is_no_text_is_refused(tmp_path):
+    path = tmp_path / "links"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(BadInput, match="not a text file"):
+        parse(f"links={path}", 4, 0)
