@@ -1,0 +1,80 @@
+"""Runs of an algorithm on the virtual cluster of which only the times matter."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import networkx as nx
+
+from cbdybw import topology
+from cbdybw.algorithms import ALGORITHMS
+from cbdybw.algorithms.plan import Plan, State
+from cbdybw.clusters import delays
+from cbdybw.clusters.delays import DelayLaw
+from cbdybw.clusters.network import Network
+from cbdybw.clusters.trace import Trace
+from cbdybw.clusters.virtual import VirtualCluster
+from cbdybw.problem import Problem, Timing
+from cbdybw.recorder import Recorder
+
+
+class Timed(NamedTuple):
+    """What a run leaves behind."""
+
+    recorder: Recorder
+    states: dict[int, State]
+    plan: Plan
+
+    @property
+    def mean(self) -> float:
+        """Mean iteration time."""
+        return self.recorder.mean_iteration_seconds()
+
+    @property
+    def active(self) -> float:
+        """Mean fraction of workers that have finished at θ(k)."""
+        return float(self.recorder.finishers.mean()) / len(self.plan.neighbours)
+
+    @property
+    def used(self) -> float:
+        """Mean fraction of workers whose gradient enters an iteration."""
+        return float(self.recorder.used.mean()) / len(self.plan.neighbours)
+
+
+def run(
+    algorithm: str,
+    graph: nx.Graph,
+    delay: DelayLaw | str,
+    iterations: int,
+    *,
+    network: Network | None = None,
+    problem: Problem | None = None,
+    recorder: Recorder | None = None,
+    eta: float = 0.1,
+    seed: int = 0,
+    **plan: Any,
+) -> Timed:
+    """Run it from iteration 0; `delay` may be a flag's text."""
+    n = len(graph)
+    problem, recorder = problem or Timing(), recorder or Recorder(iterations, workers=n)
+    settings = Plan(
+        topology.neighbours(graph),
+        topology.connecting_edges(graph).edges,
+        nx.diameter(graph),
+        lambda k: eta,
+        iterations,
+        **plan,
+    )
+    cluster = VirtualCluster(
+        n,
+        delay=delays.parse(delay, n, seed) if isinstance(delay, str) else delay,
+        network=network or Network(),
+        seed=seed,
+        trace=Trace(),
+        recorder=recorder,
+    )
+    first = problem.initial(cluster._nodes[0].rng("init", 0))
+    states = cluster.run(
+        lambda worker: ALGORITHMS[algorithm].run(worker, problem, settings, State(0, first))
+    )
+    return Timed(recorder, states, settings)
