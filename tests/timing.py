@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import networkx as nx
@@ -14,6 +15,7 @@ from cbdybw.clusters.delays import DelayLaw
 from cbdybw.clusters.network import Network
 from cbdybw.clusters.trace import Trace
 from cbdybw.clusters.virtual import VirtualCluster
+from cbdybw.clusters.worker import Worker, keyed_rng
 from cbdybw.problem import Problem, Timing
 from cbdybw.recorder import Recorder
 
@@ -52,9 +54,10 @@ def run(
     recorder: Recorder | None = None,
     eta: float = 0.1,
     seed: int = 0,
+    meet: Callable[[Worker], Any] = lambda worker: None,
     **plan: Any,
 ) -> Timed:
-    """Run it from iteration 0; `delay` may be a flag's text."""
+    """Run it from iteration 0; `delay` may be a flag's text, `meet` is shown every worker."""
     n = len(graph)
     problem, recorder = problem or Timing(), recorder or Recorder(iterations, workers=n)
     settings = Plan(
@@ -73,8 +76,10 @@ def run(
         trace=Trace(),
         recorder=recorder,
     )
-    first = problem.initial(cluster._nodes[0].rng("init", 0))
-    states = cluster.run(
-        lambda worker: ALGORITHMS[algorithm].run(worker, problem, settings, State(0, first))
-    )
-    return Timed(recorder, states, settings)
+    first = problem.initial(keyed_rng(seed, "init", 0, 0))
+
+    def main(worker):
+        meet(worker)
+        return ALGORITHMS[algorithm].run(worker, problem, settings, State(0, first))
+
+    return Timed(recorder, cluster.run(main), settings)
