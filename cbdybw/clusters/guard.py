@@ -96,6 +96,8 @@ def _refuse(error: BadInput) -> None:
         die()
     if world is None or world.rank == 0:
         _say(str(error))
+    if world is not None:
+        _all_here(world)  # mpirun ends the whole job when one rank leaves: not before it was said
     leave(_BAD_INPUT)
 
 

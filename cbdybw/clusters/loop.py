@@ -112,6 +112,7 @@ class Loop:
         self.marks: dict[tuple[int, int], dict[int, int]] = {}  # of a meeting: rank → what it said
         self._zero = time.perf_counter()
         self._spin = spin
+        self._working_pause = _LONGEST_PAUSE if spin else 3 * _LONGEST_PAUSE
         self._thread = _ComputeThread()
         self._ready: deque[tuple[Activity, Any]] = deque()
         self._receiving: list[Activity] = []  # oldest first
@@ -325,7 +326,7 @@ class Loop:
         waited = self.clock() - self._last
         pause = min(max(_SHORTEST_PAUSE, waited / 10), _LONGEST_PAUSE)  # at most 10 % late
         if self._thread.busy:
-            if self._return(pause):
+            if self._return(self._working_pause):
                 self._last = self.time
             return
         if self._spin and (transferring or self.clock() - max(self._moved, self._last) < _SPIN):

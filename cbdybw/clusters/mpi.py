@@ -8,6 +8,7 @@ from __future__ import annotations
 import array
 import atexit
 import ctypes
+import gc
 import os
 import zlib
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
@@ -178,6 +179,8 @@ class MpiCluster:
         Returns when every rank has finished and nothing is under way; messages that nobody has
         asked for are dropped. Raises PeerLost, Stalled, and what `main` raises.
         """
+        gc.collect()
+        gc.freeze()  # TensorFlow's million objects need not be looked at again
         self._drive(self._meet(self._everyone, "common start"), self._stall_timeout)
         self._loop.set_clock(start)
         self._loop.open = True
@@ -262,9 +265,13 @@ class MpiCluster:
         members = tuple(group)
         number = self._meetings[members] = self._meetings.get(members, -1) + 1
         name = zlib.crc32(array.array("q", members).tobytes())
-        for rank in members:
-            mark = Message(MARK, number, self.rank, (name, self._wire.sent))
-            self._wire.send(rank, mark)
+        mark = Message(MARK, number, self.rank, (name, self._wire.sent))
+        if len(members) == self.size:
+            self._wire.send(self.rank, mark)
+            self._wire.broadcast(mark)
+        else:
+            for rank in members:
+                self._wire.send(rank, mark)
         marks = self._loop.marks.setdefault((name, number), {})
         await self._loop.until(lambda: len(marks) == len(members), f"the others: {what}", members)
         del self._loop.marks[name, number]

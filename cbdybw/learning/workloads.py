@@ -143,6 +143,7 @@ FROM_DATA = {
 }
 """Workloads that learn from a data set; built from (dataset, batch_size, seed, **keys)."""
 
+
 def _timing(seed: int, parameters: int) -> Problem:
     return Timing(parameters)
 
