@@ -103,6 +103,20 @@ def test_the_news_that_the_time_is_over_needs_diameter_iterations():
     assert alone.states[0].k == 4
 
 
+def test_the_news_passes_consistent_cuts():
+    timed = run(
+        "cb_full",
+        build("path", 5, 0),
+        lambda rank, index: 3.0 if rank == 0 else 1.0,
+        100,
+        barrier="neighbours",
+        max_time=2.5,
+        checkpoint_every=1,
+    )
+    # Worker 0 alone notices in iteration 0, all others in iteration 1.
+    assert {state.k for state in timed.states.values()} == {0 + 4 + 1}
+
+
 def test_a_run_that_ends_by_its_iterations_has_no_time_limit_in_its_state():
     timed = run("cb_full", build("ring", 3, 0), "constant:mean=1", 4, max_time=1e9)
     assert [(state.k, state.stop) for state in timed.states.values()] == [(4, None)] * 3

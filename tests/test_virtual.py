@@ -448,7 +448,8 @@ def test_a_cut_waits_for_messages_under_way_and_saves_each_worker_once():
     assert notes.commits == [5.0]
 
 
-def test_links_are_as_new_behind_a_cut():
+@pytest.mark.parametrize("network", [{}, {"links": {(1, 0): (1.0, 1.0)}}])
+def test_links_are_as_new_behind_a_cut(network):
     async def main(worker):
         if worker.rank == 0:
             worker.send(1, Message(Kind.CLOSE, 0, 0))  # control, at the instant of the cut
@@ -458,7 +459,7 @@ def test_links_are_as_new_behind_a_cut():
         await computing(worker, 0)
         return [m.kind for m in worker.take(anything)]
 
-    cluster = new_cluster(2, lambda rank, _: 0.0)
+    cluster = new_cluster(2, lambda rank, _: 0.0, **network)
     assert cluster.run(main)[1] == [Kind.CLOSE, Kind.UPDATE]
     kinds = decode(cluster.trace.events["code"])[1].tolist()
     assert kinds.index(Kind.UPDATE) < kinds.index(Event.COMPUTED)  # delivered there and then
