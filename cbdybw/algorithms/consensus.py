@@ -5,10 +5,7 @@ Source: Xiong et al., arXiv 2102.06280, Algorithm 1 with S_j(k) = N_j, the paper
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
-
-import numpy as np
 
 from cbdybw.algorithms.plan import STOP, UPDATE, Plan, State, message
 from cbdybw.clusters.worker import Message, Worker
@@ -33,9 +30,16 @@ async def cb_full(worker: Worker, problem: Problem, plan: Plan, state: State) ->
         if plan.cut_before(k):
             worker.record("resume", k=k)
         g = await worker.compute(problem.gradient, w, problem.batch(j, k), index=k)
-        local = w - plan.eta(k) * g
+        local = w + -plan.eta(k) * g
         stop.tell(k)
-        w = combine(row, await exchange(worker, k, local, neighbours))
+        update = Message(UPDATE, k, j, vector=local)
+        for i in neighbours:
+            worker.send(i, update)
+        estimates = {j: local}
+        for i in neighbours:
+            estimates[i] = (await worker.receive(message(UPDATE, k, i))).vector
+        w = combine(row, estimates)
+        del update, estimates  # their memory is needed before the next average
         worker.record("average", k=k, w=w, active=neighbours, row=row)
         stop.hear()
         if plan.barrier == "global":
@@ -45,20 +49,6 @@ async def cb_full(worker: Worker, problem: Problem, plan: Plan, state: State) ->
             await worker.checkpoint(partial(State, k, w, stop=stop.agreed))
             stop = Stop(worker, plan, stop.agreed)  # tells again: nobody knows who was told
     return State(k, w, stop=stop.agreed)
-
-
-async def exchange(
-    worker: Worker, k: int, local: np.ndarray, neighbours: Sequence[int]
-) -> dict[int, np.ndarray]:
-    """Send w̃_j(k) to the neighbours and wait for theirs; i → w̃_i(k), j's own among them."""
-    j = worker.rank
-    update = Message(UPDATE, k, j, vector=local)
-    for i in neighbours:
-        worker.send(i, update)
-    estimates = {j: local}
-    for i in neighbours:
-        estimates[i] = (await worker.receive(message(UPDATE, k, i))).vector
-    return estimates
 
 
 class Stop:
