@@ -10,9 +10,6 @@ from collections.abc import Mapping, Sequence
 import networkx as nx
 import numpy as np
 
-_BLOCK = 1 << 17
-"""Values that are averaged together: half a megabyte, so that the terms stay in cache."""
-
 
 def metropolis(j: int, size: int, sizes: Mapping[int, int]) -> dict[int, float]:
     """Row j of P in rank order: P_ij = 1 / (1 + max(p_i, p_j)) for active i, P_jj is the rest.
@@ -27,16 +24,15 @@ def metropolis(j: int, size: int, sizes: Mapping[int, int]) -> dict[int, float]:
 
 def combine(row: Mapping[int, float], vectors: Mapping[int, np.ndarray]) -> np.ndarray:
     """Σ_i P_ij w̃_i over the ranks of `row`, summed in its order, as a new vector."""
-    first, *others = row
+    ranks = iter(row)
+    first = next(ranks)
     mean = row[first] * vectors[first]
     if not isinstance(mean, np.ndarray):  # Weightless
         return mean
-    term = np.empty(min(_BLOCK, len(mean)), mean.dtype)
-    for start in range(0, len(mean), _BLOCK):
-        part = mean[start : start + _BLOCK]
-        for i in others:
-            scaled = np.multiply(vectors[i][start : start + _BLOCK], row[i], out=term[: len(part)])
-            np.add(part, scaled, out=part)
+    term = np.empty_like(mean)
+    for i in ranks:
+        np.multiply(vectors[i], row[i], out=term)
+        np.add(mean, term, out=mean)
     return mean
 
 

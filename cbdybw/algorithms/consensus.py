@@ -30,7 +30,7 @@ async def cb_full(worker: Worker, problem: Problem, plan: Plan, state: State) ->
         if plan.cut_before(k):
             worker.record("resume", k=k)
         g = await worker.compute(problem.gradient, w, problem.batch(j, k), index=k)
-        local = w + -plan.eta(k) * g
+        local = w - plan.eta(k) * g
         stop.tell(k)
         update = Message(UPDATE, k, j, vector=local)
         for i in neighbours:
