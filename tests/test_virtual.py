@@ -346,6 +346,19 @@ def test_a_spawned_activity_may_end_before_the_main_one():
     assert done == [1.0, 2.0]  # the third ends with the main one, which is first in that instant
 
 
+def test_a_timer_of_an_activity_that_has_ended_rings_for_nobody():
+    async def listen(worker):
+        await worker.receive(anything, timeout=2.0)
+
+    async def main(worker):
+        if worker.rank == 0:
+            worker.spawn(listen(worker))
+        await computing(worker)
+        return worker.now()
+
+    assert run(2, main, lambda rank, _: 1.0 if rank == 0 else 5.0) == {0: 1.0, 1: 5.0}
+
+
 def test_messages_to_a_finished_worker_are_recorded_and_dropped():
     async def main(worker):
         if worker.rank == 0:

@@ -17,14 +17,8 @@ import numpy as np
 
 from cbdybw.clusters.network import Network
 from cbdybw.clusters.trace import Event, Span, decode, load_run
-from cbdybw.clusters.virtual import (
-    VirtualCluster,
-    VirtualWorker,
-    _Activity,
-    _Arrival,
-    _suspend,
-    total,
-)
+from cbdybw.clusters.virtual import Arrival, VirtualCluster, total
+from cbdybw.clusters.virtual_worker import Activity, VirtualWorker, suspend
 from cbdybw.clusters.worker import Kind, Match, Message, Worker
 from cbdybw.errors import BadInput, Stalled
 
@@ -45,8 +39,8 @@ class ReplayCluster(VirtualCluster):
             self._log.append(deque(rows))
         self._outbox: dict[tuple[int, int], deque[Message]] = {}
         self._blocked: set[int] = set()
-        self._pending: dict[tuple[int, Any], _Activity] = {}  # computations and timers
-        self._collected: dict[int, tuple[_Arrival, Span]] = {}  # collectives that are complete
+        self._pending: dict[tuple[int, Any], Activity] = {}  # computations and timers
+        self._collected: dict[int, tuple[Arrival, Span]] = {}  # collectives that are complete
 
     def run(self, main: Callable[[Worker], Coroutine], start: float = 0.0) -> dict[int, Any]:
         """As on every cluster; BadInput when the ranks do not do what they did when recorded."""
@@ -98,7 +92,7 @@ class ReplayCluster(VirtualCluster):
         self._log[rank].popleft()
         self._next(rank)
 
-    def _awaited(self, rank: int, what: int | str) -> _Activity:
+    def _awaited(self, rank: int, what: int | str) -> Activity:
         """Who waits for the end of the computation begun at iteration `what`, or for the timer."""
         if (rank, what) not in self._pending:
             waits = "for a timer" if what == "timer" else f"for its computation of {what}"
@@ -112,7 +106,7 @@ class ReplayCluster(VirtualCluster):
             self._blocked.remove(rank)
             self._next(rank)
 
-    def _complete(self, kind: str, arrivals: list[_Arrival]) -> None:
+    def _complete(self, kind: str, arrivals: list[Arrival]) -> None:
         """Each rank leaves the collective at its own recorded time."""
         value = total([arrival.value for arrival in arrivals]) if kind == "allreduce" else None
         span = Span.CHECKPOINT if kind == "checkpoint" else Span.COLLECTIVE
@@ -125,10 +119,10 @@ class ReplayCluster(VirtualCluster):
         self._running.waits = "the recorded end of its computation"
         self._pending[worker.rank, index] = self._running
 
-    async def _until_timeout(self, activity: _Activity, timeout: float) -> Message | None:
+    async def _until_timeout(self, activity: Activity, timeout: float) -> Message | None:
         timer = (activity.worker.rank, "timer")
         self._pending[timer] = activity
-        message = await _suspend()
+        message = await suspend()
         self._pending.pop(timer, None)
         return message
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import heapq
-import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,22 +18,12 @@ import numpy as np
 
 from cbdybw.clusters.network import Network
 from cbdybw.clusters.trace import Event, Span, Trace
-from cbdybw.clusters.worker import (
-    INTERRUPTED,
-    Kind,
-    Match,
-    Message,
-    Worker,
-    describe,
-    keyed_rng,
-)
+from cbdybw.clusters.virtual_worker import Activity, Alarm, VirtualWorker, suspend
+from cbdybw.clusters.worker import Kind, Match, Message, Worker, describe
 from cbdybw.errors import Stalled
 
 _DATA, _CONTROL, _LATE = 0, 1 << 60, 1 << 61  # added to an event's number: its place in an instant
 _FIRST_CONTROL = int(Kind.THRESHOLD)
-# Plain integers: arithmetic on members of an IntEnum is slow.
-_COMPUTE, _WAIT, _AVERAGE = int(Span.COMPUTE), int(Span.WAIT), int(Span.AVERAGE)
-_COMPUTED, _INTERRUPTED = int(Event.COMPUTED), int(Event.INTERRUPTED)
 
 
 class Recorder(Protocol):
@@ -51,12 +40,6 @@ class Saver(Protocol):
     def commit(self, cluster: Any) -> None: ...
 
 
-@types.coroutine
-def _suspend():
-    """Hand control to the cluster; the value it resumes the coroutine with comes back."""
-    return (yield)
-
-
 @contextmanager
 def _rare_garbage_collection() -> Iterator[None]:
     """A run makes millions of containers and hardly a cycle: look for cycles less often."""
@@ -68,31 +51,10 @@ def _rare_garbage_collection() -> Iterator[None]:
         gc.set_threshold(*usual)
 
 
-class _Activity:
-    """A coroutine of one worker, and what it waits for."""
-
-    __slots__ = ("coroutine", "result", "waits", "worker")
-
-    def __init__(self, worker: VirtualWorker, coroutine: Coroutine):
-        self.worker, self.coroutine = worker, coroutine
-        self.result: Any = None
-        self.waits: Match | str = "its turn"  # a match, or words for the deadlock report
-
-
-class _Alarm:
-    """An event that may be called off: the end of an interruptible computation, or a timeout."""
-
-    __slots__ = ("activity", "until")
-
-    def __init__(self, activity: _Activity, until: Match | None = None):
-        self.activity: _Activity | None = activity  # None: called off
-        self.until = until  # what interrupts the computation
-
-
-class _Arrival(NamedTuple):
+class Arrival(NamedTuple):
     """Somebody has come to a collective with a value."""
 
-    activity: _Activity
+    activity: Activity
     value: Any
     start: float
 
@@ -103,136 +65,6 @@ def total(values: Sequence[np.ndarray | None]) -> np.ndarray | None:
     for value in rest:
         result = result + value if value is not None else None
     return result
-
-
-class VirtualWorker(Worker):
-    """One worker of a `VirtualCluster`."""
-
-    __slots__ = (
-        "_activities", "_cluster", "_computing", "_control_sent", "_event", "_finished", "_mailbox",
-        "_span", "_waiting", "rank", "servers", "size", "workers",
-    )  # fmt: skip
-
-    def __init__(self, cluster: VirtualCluster, rank: int):
-        self._cluster = cluster
-        self._span, self._event = cluster._span, cluster._event
-        self.rank, self.size = rank, cluster.size
-        self.workers, self.servers = cluster.workers, cluster.servers
-        self._mailbox: list[Message] = []
-        self._waiting: list[_Activity] = []  # in `receive`, oldest first
-        self._computing: list[_Alarm] = []  # in `compute` with an `until`
-        self._activities: list[_Activity] = []  # the main one first
-        self._finished = False
-        self._control_sent = -1.0  # the last instant at which this worker sent control at once
-
-    def now(self) -> float:
-        return self._cluster.time
-
-    @types.coroutine
-    def compute(
-        self,
-        fn: Callable[..., Any],
-        *args: Any,
-        index: int,
-        work: float = 1.0,
-        until: Match | None = None,
-    ) -> Any:
-        if work == 0:
-            return fn(*args)
-        cluster, rank = self._cluster, self.rank
-        start = cluster.time
-        cluster._compute(self, index, work, until)
-        finished = yield
-        end = cluster.time
-        self._span(rank, _COMPUTE, index, start, end)
-        self._event(rank, end, _COMPUTED if finished else _INTERRUPTED, index, rank)
-        return fn(*args) if finished else INTERRUPTED
-
-    def send(self, dest: int, message: Message) -> None:
-        self._cluster._post(self, dest, message)
-
-    def broadcast(self, message: Message) -> None:
-        self._cluster._post_all(self, message)
-
-    @types.coroutine
-    def receive(self, match: Match, timeout: float | None = None) -> Message | None:
-        mailbox = self._mailbox
-        for n, message in enumerate(mailbox):
-            if match(message):
-                del mailbox[n]
-                return message
-        cluster = self._cluster
-        activity = cluster._running
-        activity.waits = match
-        self._waiting.append(activity)
-        start = cluster.time
-        if timeout is None:
-            message = yield
-        else:
-            message = yield from cluster._until_timeout(activity, timeout)
-        if cluster.time > start:
-            iteration = message.iteration if message else 0
-            self._span(self.rank, _WAIT, iteration, start, cluster.time)
-        return message
-
-    def take(self, match: Match) -> list[Message]:
-        mailbox = self._mailbox
-        if not mailbox:
-            return []
-        taken = [message for message in mailbox if match(message)]
-        if taken:
-            mailbox[:] = [message for message in mailbox if not match(message)]
-        return taken
-
-    def spawn(self, activity: Coroutine[Any, Any, Any]) -> None:
-        self._cluster._start(self, activity)
-
-    async def barrier(self, group: Sequence[int]) -> None:
-        await self._cluster._collective(self, "barrier", group, None)
-
-    async def allreduce(self, vector: np.ndarray, group: Sequence[int]) -> np.ndarray:
-        return await self._cluster._collective(self, "allreduce", group, vector)
-
-    async def checkpoint(self, snapshot: Callable[[], Any]) -> None:
-        await self._cluster._collective(self, "checkpoint", self.workers, snapshot)
-
-    def rng(self, purpose: str, index: int) -> np.random.Generator:
-        return keyed_rng(self._cluster.seed, purpose, self.rank, index)
-
-    def record(self, event: str, **fields: Any) -> None:
-        cluster = self._cluster
-        now = cluster.time
-        if event == "average":
-            self._span(self.rank, _AVERAGE, fields["k"], now, now)
-        cluster._recorder.record(self.rank, now, event, fields)
-
-    def _put(self, message: Message) -> None:
-        """A message is here: for who waits for it, else for the mailbox."""
-        for activity in self._waiting:
-            if activity.waits(message):
-                self._waiting.remove(activity)
-                self._cluster._ready.append((activity, message))
-                return
-        if self._finished:
-            return
-        self._mailbox.append(message)
-        for alarm in self._computing:
-            if alarm.until(message):
-                self._computing.remove(alarm)
-                self._cluster._interrupt(alarm)
-                return
-
-    def _finish(self) -> None:
-        """The main activity has ended, and with it what it has spawned."""
-        self._finished = True
-        self._mailbox.clear()
-        self._waiting.clear()
-        self._close()
-
-    def _close(self) -> None:
-        for activity in self._activities:
-            activity.coroutine.close()
-        self._activities.clear()
 
 
 class VirtualCluster:
@@ -266,9 +98,9 @@ class VirtualCluster:
         self._heap: list[tuple[float, int, Callable, Any]] = []
         self._number = 0  # of the events so far: ties are broken by age
         self._called_off = 0  # alarms that are still in the heap
-        self._ready: deque[tuple[_Activity, Any]] = deque()
-        self._arrivals: dict[tuple, list[_Arrival]] = {}  # of open collectives
-        self._running: _Activity
+        self._ready: deque[tuple[Activity, Any]] = deque()
+        self._arrivals: dict[tuple, list[Arrival]] = {}  # of open collectives
+        self._running: Activity
         self._unfinished = 0
         self._last_arrival = 0.0  # of any message so far
         self._nodes = [VirtualWorker(self, rank) for rank in self.ranks]
@@ -294,8 +126,8 @@ class VirtualCluster:
         """The values of all processes: there is one."""
         return [value]
 
-    def _start(self, worker: VirtualWorker, coroutine: Coroutine) -> _Activity:
-        activity = _Activity(worker, coroutine)
+    def _start(self, worker: VirtualWorker, coroutine: Coroutine) -> Activity:
+        activity = Activity(worker, coroutine)
         worker._activities.append(activity)
         self._ready.append((activity, None))
         return activity
@@ -320,7 +152,7 @@ class VirtualCluster:
             self.time, _, action, argument = pop(heap)
             action(argument)
 
-    def _end(self, activity: _Activity, result: Any) -> None:
+    def _end(self, activity: Activity, result: Any) -> None:
         activity.result = result
         if activity is activity.worker._activities[0]:
             self._unfinished -= 1
@@ -346,40 +178,42 @@ class VirtualCluster:
         elif any(map(until, worker._mailbox)):
             self._ready.append((activity, False))
         else:
-            alarm = _Alarm(activity, until)
+            alarm = Alarm(activity, until)
             worker._computing.append(alarm)
             self._at(end, _DATA, self._computed, alarm)
 
-    def _computed(self, alarm: _Alarm) -> None:
+    def _computed(self, alarm: Alarm) -> None:
         if alarm.activity is None:
             self._called_off -= 1
         else:
             alarm.activity.worker._computing.remove(alarm)
             self._ready.append((alarm.activity, True))
 
-    def _interrupt(self, alarm: _Alarm) -> None:
+    def _interrupt(self, alarm: Alarm) -> None:
         self._ready.append((alarm.activity, False))
         self._call_off(alarm)
 
-    async def _until_timeout(self, activity: _Activity, timeout: float) -> Message | None:
+    async def _until_timeout(self, activity: Activity, timeout: float) -> Message | None:
         """The message that `activity` waits for, or None."""
-        alarm = _Alarm(activity)
+        alarm = Alarm(activity)
         self._at(self.time + timeout, _LATE, self._ring, alarm)
-        message = await _suspend()
+        message = await suspend()
         if message is not None:
             self._call_off(alarm)
         return message
 
-    def _ring(self, alarm: _Alarm) -> None:
+    def _ring(self, alarm: Alarm) -> None:
         if alarm.activity is None:
             self._called_off -= 1
             return
         worker = alarm.activity.worker
+        if worker._finished:
+            return
         worker._waiting.remove(alarm.activity)
         self.trace.event(worker.rank, self.time, Event.TIMEOUT, 0, worker.rank)
         self._ready.append((alarm.activity, None))
 
-    def _call_off(self, alarm: _Alarm) -> None:
+    def _call_off(self, alarm: Alarm) -> None:
         """Its event stays in the heap, until such events are the most there."""
         alarm.activity = None
         self._called_off += 1
@@ -387,7 +221,7 @@ class VirtualCluster:
             self._heap[:] = [
                 event
                 for event in self._heap
-                if not (isinstance(event[3], _Alarm) and event[3].activity is None)
+                if not (isinstance(event[3], Alarm) and event[3].activity is None)
             ]
             heapq.heapify(self._heap)
             self._called_off = 0
@@ -442,14 +276,14 @@ class VirtualCluster:
         activity.waits = f"the others in a {kind}"
         key = kind, group if isinstance(group, range) else tuple(group)
         arrivals = self._arrivals.setdefault(key, [])
-        arrivals.append(_Arrival(activity, value, self.time))
+        arrivals.append(Arrival(activity, value, self.time))
         if len(arrivals) == len(group):
             del self._arrivals[key]
             arrivals.sort(key=lambda arrival: arrival.activity.worker.rank)
             self._complete(kind, arrivals)
-        return await _suspend()
+        return await suspend()
 
-    def _complete(self, kind: str, arrivals: list[_Arrival]) -> None:
+    def _complete(self, kind: str, arrivals: list[Arrival]) -> None:
         """All are there: they go on when the cluster's time model says so."""
         if kind == "checkpoint":
             end, release = max(self.time, self._last_arrival), self._save
@@ -460,7 +294,7 @@ class VirtualCluster:
             end, release = self.time + self._network.barrier(len(arrivals)), self._release
         self._at(end, _LATE, release, arrivals)
 
-    def _release(self, arrivals: list[_Arrival], span: Span = Span.COLLECTIVE) -> None:
+    def _release(self, arrivals: list[Arrival], span: Span = Span.COLLECTIVE) -> None:
         result = total([arrival.value for arrival in arrivals]) if span is Span.COLLECTIVE else None
         for activity, _, start in arrivals:
             rank = activity.worker.rank
@@ -468,7 +302,7 @@ class VirtualCluster:
             self.trace.event(rank, self.time, Event.COLLECTED, 0, rank)
             self._ready.append((activity, result))
 
-    def _save(self, arrivals: list[_Arrival]) -> None:
+    def _save(self, arrivals: list[Arrival]) -> None:
         """All workers are here and no message is under way: a consistent cut."""
         self._release(arrivals, Span.CHECKPOINT)  # first: a resumed run has these in its trace too
         self._network.forget()
