@@ -102,7 +102,8 @@ def _cut_off_the_start(axes: Axes) -> None:
     """The first evaluations are so high that the rest would be a flat line."""
     values = np.concatenate([line.get_ydata() for line in axes.lines if len(line.get_ydata()) > 2])
     low, high = values.min(), np.quantile(values, 0.97)
-    axes.set_ylim(low - 0.08 * (high - low), high)
+    if high > low:
+        axes.set_ylim(low - 0.08 * (high - low), high)
 
 
 def durations(cells: list[Cell]) -> Figure:
@@ -131,8 +132,9 @@ def backup_workers(cells: list[Cell]) -> Figure:
     axes.plot(
         np.arange(len(smooth)) + SMOOTHED - 1, smooth, label=f"mean of {SMOOTHED}", **LINES[-1]
     )
-    axes.set_title("Backup workers: neighbours not waited for, mean over workers")
+    axes.set_title("Neighbours left out of an iteration")
     axes.set_xlabel("iteration k")
+    axes.set_ylabel("b(k), mean over workers")
     axes.set_ylim(0, 2)
     axes.legend(loc="lower right", ncols=2)
     return figure

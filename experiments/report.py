@@ -98,7 +98,6 @@ def headline(cells: list[Cell]) -> str:
         f"than one of cb-Full with the global barrier; exact theory says {100 * exact:.1f} %. "
         "It also uses fewer gradients in each iteration, so what it gains in time to a given loss "
         "is less: both are in the table.</p>"
-        f'<p class="soft">{escape(setting(dybw.measured))}</p>'
     )
 
 
