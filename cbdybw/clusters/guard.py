@@ -30,7 +30,8 @@ def guard() -> Iterator[None]:
     - BadInput: its one line on stderr, from rank 0 when all ranks have met it, exit code 2.
     - PeerLost: one line per run (the cluster attaches it as a note on one rank), exit code 1.
     - Anything else on a rank of several: what happened, with the rank's name, and the end of this
-      process in such a way that the other ranks notice. In a single process it is raised.
+      process in such a way that the other ranks notice. In a single process it is raised, but for
+      Stalled, whose message says all.
     """
     try:
         yield
@@ -43,6 +44,9 @@ def guard() -> Iterator[None]:
     except Exception as error:
         placed = placement()
         if placed is None:
+            if isinstance(error, Stalled):
+                _say(str(error))
+                leave(_FAILED)
             raise
         name = f"rank {placed[0]}: {type(error).__name__}: {error}"
         if isinstance(error, Stalled):

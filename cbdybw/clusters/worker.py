@@ -6,6 +6,7 @@ nothing else, so the same file of code runs on MPI ranks and on the virtual cloc
 
 from __future__ import annotations
 
+import types
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
@@ -45,6 +46,8 @@ Match = Callable[[Message], bool]
 
 def describe(match: Match) -> str:
     """What a match made by a function such as `update(k=3, source=1)` waits for, for reports."""
+    if not isinstance(match, types.FunctionType):
+        return repr(match)
     names = match.__code__.co_freevars
     values = (cell.cell_contents for cell in match.__closure__ or ())
     keys = ", ".join(f"{name}={value!r}" for name, value in zip(names, values, strict=True))
