@@ -20,7 +20,7 @@ from matplotlib.patches import Patch
 
 from cbdybw import topology
 from cbdybw.clusters.trace import Span, decode, load
-from experiments.comparison import Cell, Run
+from experiments.comparison import Cell, Run, setting
 
 STYLE = {
     "svg.fonttype": "none",  # text stays text, set in the page's font
@@ -171,7 +171,7 @@ def ranks(full: Cell, dybw: Cell) -> Figure:
     panels = figure.subplots(2, sharex=True)
     for axes, cell in zip(panels, (full, dybw), strict=True):
         _timeline(axes, cell)
-    panels[1].set_xlabel("wall-clock seconds on MPI, from the start of the first of the ten")
+    panels[1].set_xlabel(f"seconds on MPI ({setting(dybw.measured, short=True)})")
     panels[1].set_xlim(left=0)
     handles = [
         Patch(color=COMPUTING, label="computes a gradient"),
@@ -202,9 +202,9 @@ def _timeline(axes: Axes, cell: Cell) -> None:
         close = run.ends[k] - begin
         axes.axvline(close, color="#333333", linestyle=":", linewidth=0.8)
         for _, i, j in run.arrays["edges"][run.arrays["edges"][:, 0] == k].tolist():
-            axes.plot(
-                [close, close], [i, j] if j - i == 1 else [j, j], color=AVERAGING, linewidth=2
-            )
+            # The edge that closes the ring leaves the picture below and comes in again above.
+            for ends in [(i, j)] if j - i == 1 else [(i, i - 0.5), (j, j + 0.5)]:
+                axes.plot([close, close], ends, color=AVERAGING, linewidth=2)
             axes.plot([close, close], [i, j], "o", color=AVERAGING, markersize=3.5)
     axes.set_title(f"{cell.title}: {length} iterations in {end - begin:.2f} s")
     axes.set_yticks(range(run.settings.workers), [f"rank {r}" for r in range(run.settings.workers)])
@@ -215,14 +215,18 @@ def _timeline(axes: Axes, cell: Cell) -> None:
 
 
 def _draw_spans(axes: Axes, run: Run, begin: float, end: float) -> None:
-    """Computing and waiting between two times, clipped to them, a bar for each span."""
+    """Computing and waiting between two times, clipped to them."""
     spans, _ = load(run.folder / "trace")
     rank, kind, _, _ = decode(spans["code"])
     start, stop = np.clip(spans["start"], begin, end), np.clip(spans["end"], begin, end)
     waiting = (kind == Span.WAIT) | (kind == Span.COLLECTIVE)
-    for mask, color, height in ((waiting, WAITING, 0.62), (kind == Span.COMPUTE, COMPUTING, 0.62)):
+    # One wait is several spans, a message each; two computations are kept apart by a white edge.
+    for mask, color, edge in (
+        (waiting, WAITING, WAITING),
+        (kind == Span.COMPUTE, COMPUTING, "white"),
+    ):
         chosen = np.flatnonzero(mask & (stop > start))
         axes.barh(
-            rank[chosen], stop[chosen] - start[chosen], height, start[chosen] - begin,
-            color=color, edgecolor="white", linewidth=0.6,
+            rank[chosen], stop[chosen] - start[chosen], 0.62, start[chosen] - begin,
+            color=color, edgecolor=edge, linewidth=0.6,
         )  # fmt: skip

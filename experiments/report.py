@@ -9,7 +9,7 @@ from cbdybw import theory
 from cbdybw.storage import atomic
 from experiments import figures
 from experiments.checks import Check
-from experiments.comparison import COLUMNS, Cell, machine, notes, reduction, setting, table
+from experiments.comparison import COLUMNS, Cell, Run, machine, notes, reduction, setting, table
 
 STYLE = """
 :root { color-scheme: light; --ink: #1d1d1f; --soft: #5c5c62; --line: #dcdce0; --blue: #0072b2; }
@@ -34,13 +34,16 @@ tbody { border-top: 1px solid var(--line); }
 ul.checks { list-style: none; padding: 0; }
 ul.checks b { display: inline-block; width: 1.4em; }
 .pass { color: #007a5a; } .fail { color: #c1121f; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: 1.6rem; }
+.pair { display: grid; gap: 0 2rem;
+        grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr)); }
 figure { margin: 1rem 0; } figure svg { width: 100%; height: auto; }
+.wide svg { min-width: 44rem; }
 svg text { font-family: system-ui, sans-serif; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; margin: 0; }
 dd { margin: 0; overflow-wrap: anywhere; }
 code { font-size: .86em; overflow-wrap: anywhere; }
 @media (max-width: 34rem) { body { font-size: 16px; padding: 1.2rem .9rem 3rem; }
+  table { font-size: 12.5px; } th, td { padding: .25rem .3rem; }
   dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; } }
 """
 
@@ -66,15 +69,16 @@ def html(cells: list[Cell], checks: list[Check], picture: str) -> str:
             checks_html(checks),
             "<h2>What the ranks do</h2>",
             figure(
-                picture,
+                f'<div class="wide">{picture}</div>',
                 "Under cb-Full every rank waits for the slowest one in every iteration. Under "
                 "cb-DyBW an iteration ends as soon as one new edge of the connecting path has both "
-                "ends finished; who is late goes on computing and joins a later iteration.",
+                "ends finished; who is late goes on computing and joins a later iteration. Shown "
+                "are the ten iterations in a row whose length is nearest to the mean.",
                 cells[-1].measured,
             ),
-            "<h2>Learning</h2>",
-            learning(cells),
-            "<h2>Iterations</h2>",
+            "<h2>Learning by the clock</h2>",
+            seconds(cells),
+            "<h2>Learning by the iteration</h2>",
             iterations(cells),
             "<h2>What was run</h2>",
             provenance(cells),
@@ -89,6 +93,7 @@ def html(cells: list[Cell], checks: list[Check], picture: str) -> str:
 
 
 def headline(cells: list[Cell]) -> str:
+    """The claim, and what it comes to in the end, with the setting."""
     full, dybw = cells[0], cells[-1]
     times = [c.measured.result["mean_iteration_seconds"] for c in (dybw, full)]
     measured, exact = reduction(*times), reduction(dybw.exact, full.exact)
@@ -96,8 +101,22 @@ def headline(cells: list[Cell]) -> str:
         "<h1>cb-DyBW against cb-Full on six MPI workers</h1>"
         f'<p class="headline">An iteration of cb-DyBW is <b>{100 * measured:.1f} % shorter</b> '
         f"than one of cb-Full with the global barrier; exact theory says {100 * exact:.1f} %. "
-        "It also uses fewer gradients in each iteration, so what it gains in time to a given loss "
-        "is less: both are in the table.</p>"
+        f"{_sooner(full.measured, dybw.measured)}</p>"
+        f'<p class="soft">{escape(setting(dybw.measured, short=True))}, measured on '
+        f"{escape(machine(dybw.measured))}</p>"
+    )
+
+
+def _sooner(full: Run, dybw: Run) -> str:
+    """What is left of the gain when the same loss is asked for."""
+    target = full.settings.target_loss
+    times = [run.result["time_to_target"] for run in (dybw, full)]
+    if None in times:
+        return f"Not both of them reach a training loss of {target:.2f}."
+    return (
+        f"It also uses fewer gradients in each iteration, so a training loss of {target:.2f} comes "
+        f"after {times[0]:.1f} s instead of {times[1]:.1f} s: <b>{100 * reduction(*times):.0f} % "
+        "sooner</b>."
     )
 
 
@@ -108,6 +127,7 @@ def notice(cell: Cell) -> str:
 
 
 def table_html(cells: list[Cell]) -> str:
+    """The terminal's table; a column has one clock only."""
     heads = "".join(f'<th scope="col">{"<br>".join(lines)}</th>' for lines in COLUMNS)
     groups = []
     for section in table(cells):
@@ -126,6 +146,7 @@ def table_html(cells: list[Cell]) -> str:
 
 
 def checks_html(checks: list[Check]) -> str:
+    """A line for each verdict."""
     lines = (
         f'<li><b class="{"pass" if check.passed else "fail"}">{check.mark}</b>'
         f"{escape(check.says)}</li>"
@@ -134,7 +155,7 @@ def checks_html(checks: list[Check]) -> str:
     return f'<ul class="checks">{"".join(lines)}</ul>'
 
 
-def figure(svg: str, caption: str, run) -> str:
+def figure(svg: str, caption: str, run: Run) -> str:
     """A picture, what to see in it, and the setting without which it means nothing."""
     return (
         f"<figure>{svg}<figcaption>{escape(caption)} "
@@ -142,56 +163,63 @@ def figure(svg: str, caption: str, run) -> str:
     )
 
 
-def learning(cells: list[Cell]) -> str:
+def seconds(cells: list[Cell]) -> str:
+    """Learning by either clock, side by side and never in one plot."""
     draw, last = figures.svg, cells[-1]
-    return (
-        '<div class="pair">'
-        + figure(
-            draw("iteration", figures.learning_by_iteration, cells),
-            "By iteration: cb-Full uses all gradients, cb-DyBW those that were finished.",
-            last.measured,
-        )
-        + figure(
+    return _grid(
+        figure(
             draw("wall", figures.learning_by_wall_clock, cells),
-            "By the wall clock of the MPI ranks.",
+            "Measured: by the wall clock of the MPI ranks.",
             last.measured,
-        )
-        + figure(
+        ),
+        figure(
             draw("virtual", figures.learning_by_virtual_clock, cells),
-            "By the virtual clock: the prediction.",
+            "Predicted: by the virtual clock, with the same draws.",
             last.predicted,
-        )
-        + "</div>"
+        ),
     )
 
 
 def iterations(cells: list[Cell]) -> str:
+    """What an iteration brings, how long it lasts and whom it leaves out."""
     draw, last = figures.svg, cells[-1]
-    return (
-        '<div class="pair">'
-        + figure(
-            draw("durations", figures.durations, cells), "How long iterations last.", last.measured
-        )
-        + figure(
+    return _grid(
+        figure(
+            draw("iteration", figures.learning_by_iteration, cells),
+            "cb-Full uses all gradients, cb-DyBW those that were finished, so each of its "
+            "iterations brings less. The two barriers of cb-Full learn alike.",
+            last.measured,
+        ),
+        figure(
+            draw("durations", figures.durations, cells),
+            "How long iterations last.",
+            last.measured,
+        ),
+        figure(
             draw("backup", figures.backup_workers, cells),
-            "How many neighbours are left out: nobody sets it, the threshold decides.",
+            "How many neighbours cb-DyBW leaves out: nobody sets it, the threshold decides.",
             last.measured,
-        )
-        + figure(
+        ),
+        figure(
             draw("network", figures.network, last),
-            "The graph; solid edges are DTUR's connecting path. Numbers: share of iterations in "
-            "which the edge was averaged.",
+            "The graph; solid edges are DTUR's connecting path. Numbers: share of cb-DyBW's "
+            "iterations in which the edge was averaged.",
             last.measured,
-        )
-        + "</div>"
+        ),
     )
 
 
+def _grid(*pictures: str) -> str:
+    return f'<div class="pair">{"".join(pictures)}</div>'
+
+
 def provenance(cells: list[Cell]) -> str:
+    """All that it takes to do it again."""
     run = cells[-1].measured
     about, data = run.manifest, run.data
     dtur = theory.dtur_exponential(run.settings.workers, run.settings.edge_rule)
     facts = {
+        "setting": setting(run),
         "commit": f"{about['commit']}{' (with changes)' if about['dirty'] else ''}",
         "started": about["started"],
         "machine": machine(run),
@@ -200,8 +228,9 @@ def provenance(cells: list[Cell]) -> str:
         if data
         else "none",
         "theory": f"θ̄ = {dtur.mean:.5f} and H_N = {dtur.full:.5f} in units of the mean delay",
-        "again": "python -m experiments.train --flagfile=FOLDER/flags.txt --run_dir=NEW",
-        "folders": ", ".join(str(c.measured.folder) for c in cells),
+        "runs": ", ".join(str(r.folder) for c in cells for r in (c.measured, c.predicted)),
+        "again": "python -m experiments.train --flagfile=RUN/flags.txt --run_dir=NEW, those on MPI "
+        f"under mpirun -n {run.settings.workers}",
     }
     rows = "".join(f"<dt>{k}</dt><dd>{escape(str(v))}</dd>" for k, v in facts.items())
     return f"<dl>{rows}</dl>"

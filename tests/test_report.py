@@ -5,11 +5,12 @@ import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from cbdybw.errors import BadInput
-from experiments import batch, demo, report, train
+from experiments import batch, demo, figures, report, trace, train
 from experiments.checks import acceptance
 from experiments.comparison import Cell, Run, notes, table
 from experiments.progress import Steps
@@ -66,6 +67,46 @@ def test_the_report_is_one_file_that_loads_nothing(cells, tmp_path):
         assert check.says in page
     assert page.count("<svg") == 7
     ElementTree.parse(tmp_path / "ranks.svg")
+
+
+def test_the_headline_says_what_is_left_of_the_gain_at_equal_loss(cells):
+    full, dybw = (cell.measured.result["time_to_target"] for cell in (cells[0], cells[-1]))
+    words = f"after {dybw:.1f} s instead of {full:.1f} s: <b>{100 * (1 - dybw / full):.0f} % sooner"
+    assert words in report.headline(cells)
+
+
+def test_the_picture_shows_the_iterations_whose_length_is_nearest_to_the_mean():
+    ends = np.cumsum([9.0, 1.0, 5.0, 3.1, 3.0, 10.0])  # mean 5.18; two in a row: 6, 8.1, 6.1, 13
+    assert figures.typical_window(ends, 2) == 2
+
+
+def test_a_trace_is_exported_into_its_run_folder(cells):
+    run = cells[-1].measured
+    path = trace.export("chrome", str(run.folder), "")
+    assert path == run.folder / "trace.json"
+    computed = [e for e in json.loads(path.read_text())["traceEvents"] if e["name"] == "compute"]
+    used = run.result["gradients_used"]
+    assert used <= len(computed) <= used + run.settings.workers  # some are never sent
+
+
+@pytest.mark.parametrize(
+    ("kind", "out", "words"),
+    [("svg", "", "--export=svg: not known; use chrome"), ("chrome", "no/such", "--out=no/such")],
+)
+def test_an_export_that_cannot_be_written_is_refused(cells, kind, out, words):
+    with pytest.raises(BadInput, match=words):
+        trace.export(kind, str(cells[0].measured.folder), out)
+
+
+@pytest.mark.mpi
+def test_a_step_that_fails_says_what_the_ranks_said(cells, tmp_path):
+    settings = replace(cells[0].measured.settings, cluster="mpi")  # its folder is there already
+    with (
+        Steps(Console(quiet=True)) as steps,
+        pytest.raises(demo.StepFailed, match="exists already; add --resume"),
+        steps.step("ranks", 1.0) as step,
+    ):
+        demo.on_mpi([settings], tmp_path, step)
 
 
 def test_a_folder_with_other_files_is_not_touched(tmp_path):
