@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 import networkx as nx
 import numpy as np
 
+_BLOCK = 1 << 17
+"""Values averaged at a time, so that what is added up stays in cache."""
+
 
 def metropolis(j: int, size: int, sizes: Mapping[int, int]) -> dict[int, float]:
     """Row j of P in rank order: P_ij = 1 / (1 + max(p_i, p_j)) for active i, P_jj is the rest.
@@ -22,17 +25,27 @@ def metropolis(j: int, size: int, sizes: Mapping[int, int]) -> dict[int, float]:
     return {i: row[i] for i in sorted(row)}
 
 
+def descend(w: np.ndarray, eta: float, g: np.ndarray) -> np.ndarray:
+    """w̃ = w - η g, as a new vector.
+
+    Written as a sum because numpy reuses the memory of a product for a sum with it only: vectors
+    that are in cache are worth more than the arithmetic.
+    """
+    return w + -eta * g
+
+
 def combine(row: Mapping[int, float], vectors: Mapping[int, np.ndarray]) -> np.ndarray:
     """Σ_i P_ij w̃_i over the ranks of `row`, summed in its order, as a new vector."""
-    ranks = iter(row)
-    first = next(ranks)
-    mean = row[first] * vectors[first]
-    if not isinstance(mean, np.ndarray):  # Weightless
-        return mean
-    term = np.empty_like(mean)
-    for i in ranks:
-        np.multiply(vectors[i], row[i], out=term)
-        np.add(mean, term, out=mean)
+    first, *others = row
+    if not isinstance(vectors[first], np.ndarray):  # Weightless
+        return vectors[first]
+    mean = np.empty_like(vectors[first])
+    term = np.empty(min(_BLOCK, len(mean)), mean.dtype)
+    for start in range(0, len(mean), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        part = np.multiply(vectors[first][block], row[first], out=mean[block])
+        for i in others:
+            part += np.multiply(vectors[i][block], row[i], out=term[: len(part)])
     return mean
 
 

@@ -77,6 +77,7 @@ def measure(base: Settings, folder: Path, steps: Steps) -> list[Cell]:
     seconds = START + sum(cell.predicted.result["clock_seconds"] for cell in cells)
     with steps.step(f"All three, in turn: {base.workers} MPI ranks", seconds) as step:
         on_mpi(measured, folder, step)
+        step.note(f"{sum(cell.measured.result['clock_seconds'] for cell in cells):.1f} wall s")
     return cells
 
 
@@ -103,6 +104,8 @@ def on_mpi(runs: list[Settings], folder: Path, step: Step) -> None:
         try:
             while process.poll() is None:
                 time.sleep(POLL)
+                begun = sum(Path(settings.run_dir).exists() for settings in runs)
+                step.note(f"{begun} of {len(runs)} begun")
                 step.at(time.perf_counter() - start)
         finally:
             process.terminate()  # where we were interrupted; a finished one does not mind

@@ -9,7 +9,7 @@ from functools import partial
 
 from cbdybw.algorithms.plan import STOP, UPDATE, Plan, State, message
 from cbdybw.clusters.worker import Message, Worker
-from cbdybw.mixing import combine, metropolis
+from cbdybw.mixing import combine, descend, metropolis
 from cbdybw.problem import Problem
 
 
@@ -30,7 +30,7 @@ async def cb_full(worker: Worker, problem: Problem, plan: Plan, state: State) ->
         if plan.cut_before(k):
             worker.record("resume", k=k)
         g = await worker.compute(problem.gradient, w, problem.batch(j, k), index=k)
-        local = w - plan.eta(k) * g
+        local = descend(w, plan.eta(k), g)
         stop.tell(k)
         update = Message(UPDATE, k, j, vector=local)
         for i in neighbours:

@@ -15,7 +15,7 @@ import numpy as np
 
 from cbdybw.algorithms.plan import CLOSE, THRESHOLD, UPDATE, VISITED, Plan, State, message
 from cbdybw.clusters.worker import INTERRUPTED, Match, Message, Worker
-from cbdybw.mixing import combine, metropolis
+from cbdybw.mixing import combine, descend, metropolis
 from cbdybw.problem import Problem
 
 
@@ -45,14 +45,14 @@ async def cb_dybw(worker: Worker, problem: Problem, plan: Plan, state: State) ->
             if g is INTERRUPTED and goes_alone:
                 g = await worker.compute(problem.gradient, w, batch, index=k, work=0)
             if goes_alone:
-                w = w - plan.eta(k) * g
+                w = descend(w, plan.eta(k), g)
             if plan.policy != "carry":
                 g = None
             worker.record("skip", k=k, w=w, used=goes_alone)
         elif threshold.stop <= k:  # the others have stopped before k
             break
         else:
-            local, g = w - plan.eta(k) * g, None  # 2. w̃_j(k)
+            local, g = descend(w, plan.eta(k), g), None  # 2. w̃_j(k)
             for i in neighbours:  # 3.
                 worker.send(i, Message(UPDATE, k, j, vector=local))
             updates = await threshold.wait(k)  # 4. until θ(k)
