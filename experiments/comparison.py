@@ -190,7 +190,8 @@ def setting(run: Run, short: bool = False) -> str:
     delay = LAWS[law].format(**keys) if law in LAWS else s.delay
     clock = "wall clock" if s.cluster == "mpi" else "virtual clock"
     if short:
-        return f"{delay}, {s.policy}, {clock}, seed {s.seed}"
+        stand_in = ", digits instead of MNIST" if run.manifest.get("notice") else ""
+        return f"{delay}, {s.policy}, {clock}, seed {s.seed}{stand_in}"
     return (
         f"delays {delay} · policy {s.policy} · {s.clock} clock · {s.graph} of {s.workers} · "
         f"{s.workload} on {run.data['dataset'] if run.data else 'no data'} · batch "

@@ -109,9 +109,15 @@ def on_mpi(runs: list[Settings], folder: Path, step: Step) -> None:
                 step.at(time.perf_counter() - start)
         finally:
             process.terminate()  # where we were interrupted; a finished one does not mind
-        if process.returncode:
+        # With ULFM mpirun's exit code is 0 when all ranks were killed.
+        if process.returncode or not all(map(_finished, runs)):
             said.seek(0)
             raise StepFailed(f"{said.read()}\nexit code {process.returncode}: {' '.join(argv)}")
+
+
+def _finished(settings: Settings) -> bool:
+    path = Path(settings.run_dir) / "manifest.json"
+    return path.exists() and atomic.read_json(path)["status"] == "finished"
 
 
 def prepare(base: Settings, steps: Steps) -> None:
@@ -145,7 +151,7 @@ def show(cells: list[Cell], checks: list[Check], page: Path, console: Console) -
     console.print(terminal_table(cells))
     console.print()
     for line in notes(cells):
-        console.print(line, style="dim")
+        console.print(line, style="bold red" if line.startswith("NOTE") else "dim")
     console.print()
     for check in checks:
         console.print(f"[{'green' if check.passed else 'red'}]{check.mark}[/] {check.says}")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from cbdybw.errors import BadInput
+from cbdybw.storage import atomic
 from experiments import batch, demo, figures, report, trace, train
 from experiments.checks import acceptance
 from experiments.comparison import Cell, Run, notes, table
@@ -57,6 +59,19 @@ def test_the_table_fits_into_eighty_columns(cells, capsys):
 
 def test_the_setting_stands_beneath_the_table(cells):
     assert "Exp(mean 0.1 s) · policy carry · event clock · ring of 6" in notes(cells)[0]
+
+
+def test_stand_in_data_are_named_in_the_table_and_in_every_plot(cells, tmp_path):
+    run = Run(shutil.copytree(cells[-1].measured.folder, tmp_path / "run"))
+    notice = "no source had MNIST: digits stand in for it"
+    atomic.write_json(run.folder / "manifest.json", run.manifest | {"notice": notice})
+    stood_in = [Cell(cell.title, Run(run.folder), Run(run.folder)) for cell in cells]
+    assert notes(stood_in)[0] == f"NOTE: {notice}"
+    page = report.write(stood_in, [], tmp_path).read_text()
+    captions = re.findall("<figcaption>.*?</figcaption>", page)
+    assert len(captions) == 7
+    assert all("digits instead of MNIST" in caption for caption in captions)
+    assert "digits instead of MNIST" in (tmp_path / "ranks.svg").read_text()
 
 
 def test_the_report_is_one_file_that_loads_nothing(cells, tmp_path):
