@@ -22,12 +22,14 @@ from experiments.settings import from_flagfile
 def main(argv: list[str]) -> int:
     """The binary."""
     with guard():
+        if not argv[1:]:
+            raise BadInput("no flag file named; give the flags.txt of one run or more")
         status = 0
         for path in argv[1:]:
             try:
                 settings = from_flagfile(Path(path).read_text())
-            except OSError as error:
-                raise BadInput(f"{path}: {error.strerror}; give readable flag files") from None
+            except (OSError, UnicodeDecodeError) as error:
+                raise BadInput(f"{path}: {error}; give readable flag files") from None
             result = train.run(settings, log=lambda line: print(line, file=sys.stderr))
             if result is not None:
                 print(json.dumps(result, allow_nan=False), flush=True)

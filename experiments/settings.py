@@ -175,6 +175,8 @@ def parse_flags(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> list
     """absl's parser, whose complaints become BadInput."""
     try:
         rest = values(argv)
+    except UnicodeDecodeError:
+        raise BadInput("--flagfile: not a text file; give one with a flag on each line") from None
     except flags.Error as error:
         raise BadInput(" ".join(str(error).split())) from None
     if rest[1:]:
@@ -196,5 +198,8 @@ def from_flagfile(text: str) -> Settings:
         name, _, value = line.removeprefix("--").partition("=")
         if name not in types:
             raise BadInput(f"{line}: no flag of this version; record the run again")
-        values[name] = read[types[name]](value)
+        try:
+            values[name] = read[types[name]](value)
+        except ValueError:
+            raise BadInput(f"{line}: {value!r} is no {types[name]}; run it again") from None
     return Settings(**values)

@@ -62,7 +62,7 @@ class _Session:
     def __init__(self, settings: Settings, pieces: Pieces):
         self.settings, self.pieces = settings, pieces
         self.mpi = settings.cluster == "mpi"
-        self.process = placement()[0] if self.mpi else 0
+        self.process = (placement() or (0, 1))[0] if self.mpi else 0
         self.ranks = (self.process,) if self.mpi else range(settings.workers)
         self.learns = not isinstance(pieces.problem, Timing)
         self.directory = RunDirectory(settings.run_dir) if settings.run_dir else None

@@ -20,6 +20,7 @@ from cbdybw.errors import BadInput, PeerLost, Stalled
 _BAD_INPUT, _FAILED = 2, 1
 _ULFM = "OMPI_MCA_mpi_ft_enable"  # set by `mpirun --with-ft ulfm`
 _LINGER = 0.5  # seconds in which the other ranks notice the same thing
+_LONGER = 5.0  # seconds after which a rank leaves even if nobody has said why
 _ALIKE = 3.0  # seconds within which every rank comes upon the same bad input
 
 
@@ -38,10 +39,12 @@ def guard() -> Iterator[None]:
     except BadInput as error:
         _refuse(error)
     except PeerLost as loss:
-        _say(*getattr(loss, "__notes__", ()))
-        time.sleep(_LINGER)
+        notes = getattr(loss, "__notes__", ())
+        _say(*notes)
+        # mpirun ends the whole job when one rank leaves: it should be the one that has said why.
+        time.sleep(_LINGER if notes else _LONGER)
         leave(_FAILED)
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         placed = placement()
         if placed is None:
             if isinstance(error, Stalled):

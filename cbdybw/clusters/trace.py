@@ -140,11 +140,11 @@ def load(
     tables = []
     for table, dtype in (("spans", SPANS), ("events", EVENTS)):
         paths = sorted(folder.glob(f"{table}-{pattern}-*.npy"))
-        parts = [
-            np.load(path)
-            for path in paths
-            if iteration is None or int(path.stem.rsplit("-", 1)[1]) <= iteration
-        ]
+        parts = []
+        for path in paths:
+            if iteration is None or int(path.stem.rsplit("-", 1)[1]) <= iteration:
+                with atomic.readable(path):
+                    parts.append(np.load(path, allow_pickle=False))
         if any(part.dtype != dtype for part in parts):
             raise BadInput(f"{folder}: not a trace of this version; record the run again")
         tables.append(np.concatenate(parts) if parts else np.empty(0, dtype))

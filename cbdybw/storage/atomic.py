@@ -18,11 +18,15 @@ import secrets
 import shutil
 import socket
 import time
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
+
+from cbdybw.errors import BadInput
 
 PAUSES = (0.05, 0.2, 0.8)
 """Seconds between a reader's attempts."""
@@ -86,6 +90,18 @@ def patiently(read: Callable[[Path], T], path: str | os.PathLike) -> T:
                 raise
             time.sleep(pause)
     return read(path)
+
+
+@contextlib.contextmanager
+def readable(path: str | os.PathLike) -> Iterator[None]:
+    """What goes wrong in the block is the fault of the file `path`: BadInput says so."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise BadInput(f"{path}: cannot be read ({why}); restore it or run again") from error
 
 
 def read_bytes(path: str | os.PathLike) -> bytes:

@@ -18,7 +18,6 @@ import io
 import json
 import os
 import shutil
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +72,12 @@ class RunDirectory:
             raise BadInput(
                 f"{flag}={self.path}: holds no run ({error.strerror}); name the folder of one"
             ) from None
+        except UnicodeDecodeError:
+            raise BadInput(f"{flag}={self.path}: its flags.txt is damaged; run it again") from None
 
     def manifest(self) -> dict[str, Any]:
         """manifest.json."""
-        return atomic.read_json(self.path / "manifest.json")
+        return _read_object(self.path / "manifest.json")
 
     def update_manifest(self, **fields: Any) -> None:
         """Set fields of the manifest."""
@@ -91,11 +92,12 @@ class RunDirectory:
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines so far; a line cut short by a kill is left out."""
-        try:
-            text = atomic.read_bytes(self._metrics).decode()
-        except FileNotFoundError:
-            return []
-        return [json.loads(line) for line in text.splitlines(True) if line.endswith("\n")]
+        with atomic.readable(self._metrics):
+            try:
+                text = atomic.read_bytes(self._metrics).decode()
+            except FileNotFoundError:
+                return []
+            return [json.loads(line) for line in text.splitlines(True) if line.endswith("\n")]
 
     def rewind(self, done: int, flags: str) -> None:
         """Drop what a run left behind after its first `done` iterations, which it does again."""
@@ -138,7 +140,7 @@ class RunDirectory:
     def last_checkpoint(self) -> dict[str, Any] | None:
         """What `complete_checkpoint` was told of the last cut, with its k."""
         complete = self._complete()
-        return atomic.read_json(self._checkpoint(complete[-1]) / _COMPLETE) if complete else None
+        return _read_object(self._checkpoint(complete[-1]) / _COMPLETE) if complete else None
 
     def load_part(self, k: int, name: str) -> dict[str, np.ndarray]:
         """Read back what `save_part` wrote."""
@@ -151,9 +153,17 @@ class RunDirectory:
         return sorted(int(path.parent.name) for path in self._checkpoints.glob(f"*/{_COMPLETE}"))
 
 
+def _read_object(path: Path) -> dict[str, Any]:
+    with atomic.readable(path):
+        found = atomic.read_json(path)
+        if not isinstance(found, dict):
+            raise ValueError("no JSON object")
+        return found
+
+
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(io.BytesIO(atomic.read_bytes(path)), allow_pickle=False) as file:
-            return dict(file)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise BadInput(f"{path}: cannot be read ({error}); remove its folder") from error
+    with (
+        atomic.readable(path),
+        np.load(io.BytesIO(atomic.read_bytes(path)), allow_pickle=False) as file,
+    ):
+        return dict(file)
