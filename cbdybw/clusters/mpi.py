@@ -108,10 +108,10 @@ class MpiWorker(Worker):
 
     async def checkpoint(self, snapshot: Callable[[], Any]) -> None:
         start, cluster = self._loop.clock(), self._cluster
-        await cluster._quiet(self.workers, "checkpoint")
+        await cluster._quiet(cluster._everyone, "checkpoint")
         if cluster._saver is not None:
             cluster._saver.save(self.rank, snapshot())
-            await cluster._meet(self.workers, "checkpoint")
+            await cluster._meet(cluster._everyone, "checkpoint")
             if cluster.is_root:
                 cluster._saver.commit(cluster)
         self._collected(Span.CHECKPOINT, start)

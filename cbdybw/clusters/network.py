@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from cbdybw import specs
-from cbdybw.clusters.worker import Kind, Message
+from cbdybw.clusters.worker import FIRST_CONTROL, Message
 from cbdybw.errors import BadInput
 
 HEADER = 16  # bytes of a message beside its body (8 bytes each) and its vector [choice]
@@ -57,7 +57,7 @@ class Network:
         last, behind = self._last.get((source, dest), (-1.0, False))
         time = max(time, last)
         behind = time == last and behind
-        self._last[source, dest] = (time, behind or message.kind >= Kind.THRESHOLD)
+        self._last[source, dest] = (time, behind or message.kind >= FIRST_CONTROL)
         if len(self._last) > self._many:
             self._forget_idle(now)
         return time, behind

@@ -31,25 +31,25 @@ class Span(IntEnum):
 
 
 class Event(IntEnum):
-    """What woke a coroutine, beside the arrival of a message (whose Kind is below 11)."""
+    """What woke a coroutine, beside the arrival of a message (whose Kind is below 28)."""
 
-    COMPUTED = 11
-    INTERRUPTED = 12
-    TIMEOUT = 13
-    COLLECTED = 14  # a barrier, an allreduce or a checkpoint is complete
+    COMPUTED = 28
+    INTERRUPTED = 29
+    TIMEOUT = 30
+    COLLECTED = 31  # a barrier, an allreduce or a checkpoint is complete
 
 
 SPANS = np.dtype([("start", "<f8"), ("end", "<f8"), ("code", "<i8")])
 EVENTS = np.dtype([("time", "<f8"), ("code", "<i8")])
 
-_RANK, _KIND, _ITERATION = 17, 34, 38  # bit offsets in a code; the peer is in the lowest 17 bits
+_RANK, _KIND, _ITERATION = 17, 34, 39  # bit offsets in a code; the peer is in the lowest 17 bits
 _MASK = (1 << 17) - 1
-MOST_RANKS, MOST_ITERATIONS = 1 << 17, (1 << 25) - 1  # that a code has room for
+MOST_RANKS, MOST_ITERATIONS = 1 << 17, (1 << 24) - 1  # that a code has room for
 
 
 def decode(code: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(rank, kind, iteration, peer) of each code."""
-    return (code >> _RANK) & _MASK, (code >> _KIND) & 15, code >> _ITERATION, code & _MASK
+    return (code >> _RANK) & _MASK, (code >> _KIND) & 31, code >> _ITERATION, code & _MASK
 
 
 class Trace:
@@ -64,19 +64,19 @@ class Trace:
         times, codes = self._spans
         times.append(start)
         times.append(end)
-        codes.append(((iteration << 4 | kind) << _KIND) + (rank << _RANK | rank))
+        codes.append(((iteration << 5 | kind) << _KIND) + (rank << _RANK | rank))
 
     def event(self, rank: int, time: float, kind: int, iteration: int, peer: int) -> None:
         times, codes = self._events
         times.append(time)
-        codes.append(((iteration << 4 | kind) << _KIND) + (rank << _RANK | peer))
+        codes.append(((iteration << 5 | kind) << _KIND) + (rank << _RANK | peer))
 
     def broadcast(self, size: int, time: float, kind: int, iteration: int, peer: int) -> None:
         """The same message came in at every rank but its sender, at the same time."""
         times, codes = self._events
         times.extend(array("d", (time,)) * (size - 1))
         every = (np.arange(size, dtype=np.int64) << _RANK) + (
-            ((iteration << 4 | kind) << _KIND) + peer
+            ((iteration << 5 | kind) << _KIND) + peer
         )
         codes.frombytes(every[:peer].tobytes())
         codes.frombytes(every[peer + 1 :].tobytes())

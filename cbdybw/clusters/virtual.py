@@ -19,11 +19,10 @@ import numpy as np
 from cbdybw.clusters.network import Network
 from cbdybw.clusters.trace import Event, Span, Trace
 from cbdybw.clusters.virtual_worker import Activity, Alarm, VirtualWorker, suspend
-from cbdybw.clusters.worker import Kind, Match, Message, Worker, describe
+from cbdybw.clusters.worker import FIRST_CONTROL, Match, Message, Worker, describe
 from cbdybw.errors import Stalled
 
 _DATA, _CONTROL, _LATE = 0, 1 << 60, 1 << 61  # added to an event's number: its place in an instant
-_FIRST_CONTROL = int(Kind.THRESHOLD)
 
 
 class Recorder(Protocol):
@@ -229,7 +228,7 @@ class VirtualCluster:
     # Messages
 
     def _post(self, sender: VirtualWorker, dest: int, message: Message) -> None:
-        now, control = self.time, message.kind >= _FIRST_CONTROL
+        now, control = self.time, message.kind >= FIRST_CONTROL
         if self._network.instant or dest == sender.rank:
             if control:
                 sender._control_sent = now

@@ -139,7 +139,7 @@ class VirtualWorker(Worker):
         return await self._cluster._collective(self, "allreduce", group, vector)
 
     async def checkpoint(self, snapshot: Callable[[], Any]) -> None:
-        await self._cluster._collective(self, "checkpoint", self.workers, snapshot)
+        await self._cluster._collective(self, "checkpoint", self._cluster.ranks, snapshot)
 
     def rng(self, purpose: str, index: int) -> np.random.Generator:
         return keyed_rng(self._cluster.seed, purpose, self.rank, index)

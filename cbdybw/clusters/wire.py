@@ -20,9 +20,9 @@ from mpi4py import MPI
 from cbdybw.clusters.worker import Kind, Message
 from cbdybw.problem import Weightless
 
-MARK = 15  # the cluster's own kind of message: its sender has come to a meeting
+MARK = 31  # the cluster's own kind of message: its sender has come to a meeting
 _KINDS = {**{kind.value: kind for kind in Kind}, MARK: MARK}
-_KIND_MASK, _VECTOR, _BODY, _ITERATION = 15, 1 << 4, 1 << 5, 6  # the tag's fields, lowest first
+_KIND_MASK, _VECTOR, _BODY, _ITERATION = 31, 1 << 5, 1 << 6, 7  # the tag's fields, lowest first
 _NOBODY = 2  # references to a buffer that only a list and the argument of getrefcount hold
 _BYTE = MPI.BYTE
 

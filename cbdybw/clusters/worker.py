@@ -17,14 +17,25 @@ import numpy as np
 
 
 class Kind(IntEnum):
-    """What a message says. At equal virtual times data (UPDATE) arrives before control."""
+    """What a message says. At equal virtual times data (below FIRST_CONTROL) arrives before control.
 
-    UPDATE = 0  # a locally updated estimate, sent to the neighbours; the only data so far
-    THRESHOLD = 1  # iteration k ends now (DTUR)
-    CLOSE = 2  # whose UPDATE(k) the sender has: one half of the handshake on an edge
-    VISITED = 3  # a connecting edge took part in iteration k (DTUR)
-    STOP = 4  # the iteration before which everyone stops (--max_time)
-    PEER_LOST = 5  # made by the cluster when a peer dies
+    There is room for 27 kinds: a trace has five bits for them, and some values of its own.
+    """
+
+    UPDATE = 0  # a locally updated estimate, sent to the neighbours
+    PUSH = 1  # gradients of a worker, sent to a parameter server
+    MODEL = 2  # a server's parameters, sent to a worker
+    ASK = 3  # an estimate, sent to one neighbour that is to average with it (AD-PSGD)
+    ANSWER = 4  # the estimate of the neighbour asked
+    THRESHOLD = 8  # iteration k ends now (DTUR)
+    CLOSE = 9  # whose UPDATE(k) the sender has: one half of the handshake on an edge
+    VISITED = 10  # an edge took part in iteration k (DTUR, Pathsearch)
+    STOP = 11  # the iteration before which everyone stops
+    STEP = 12  # the sender has used one more gradient (AD-PSGD)
+    PEER_LOST = 13  # made by the cluster when a peer dies
+
+
+FIRST_CONTROL = 8
 
 
 class Message(NamedTuple):
@@ -141,7 +152,7 @@ class Worker(ABC):
 
     @abstractmethod
     async def checkpoint(self, snapshot: Callable[[], Any]) -> None:
-        """A consistent cut: wait until all workers are here and every message sent has arrived,
+        """A consistent cut: wait until all ranks are here and every message sent has arrived,
         then save `snapshot()`. The time spent here is no part of any iteration.
         """
 
