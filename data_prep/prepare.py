@@ -3,8 +3,11 @@
     python -m data_prep.prepare --dataset=mnist --pca=50 --partition=iid --workers=6 --out=DIR
 
 DIR is then what `cbdybw.storage.datasets.load` reads. It appears as a whole or not at all. Asking
-again with the same parameters only verifies its checksums; with others it is refused. What happens
-is told on stderr; the last line on stdout is a summary. Bad input ends with exit code 2.
+again with the same parameters only verifies its checksums; with others it is refused. Sets in
+folders side by side that differ only in their partition share the files of their features.
+
+What happens is told on stderr; the last line on stdout is a summary. Bad input ends with exit
+code 2.
 """
 
 from __future__ import annotations
@@ -14,16 +17,18 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from absl import app, flags
 
 from cbdybw.errors import BadInput
 from cbdybw.storage import datasets
 from cbdybw.storage.atomic import publishing_folder
-from data_prep import partitions, sources
+from data_prep import partitions, siblings, sources
 from data_prep.features import features
 from data_prep.images import CLASSES
 
@@ -83,32 +88,15 @@ def prepare(
         log(f"{out}: prepared before; all checksums hold")
         return manifest
 
-    dataset, images, source, stand_in = sources.find(spec.dataset, spec.raw_dir, log)
-    batch_size = min(spec.batch_size, STAND_IN_BATCH) if stand_in else spec.batch_size
-    parts = partitions.partition(
-        spec.partition, images.train.labels, spec.workers, batch_size, spec.seed
-    )
-    log(f"{dataset}: read from {source['name']} ({source['place']}); computing features")
-    train_x, test_x, pca_arrays, how = features(images, spec.pca)
-    about = {
-        "dataset": dataset,
-        "classes": CLASSES,
-        "image_shape": list(images.train.pixels.shape[1:]),
+    whole = _of_a_sibling(spec, out, log) or _from_the_raw_data(spec, log)
+    batch_size = min(spec.batch_size, STAND_IN_BATCH) if whole.stand_in else spec.batch_size
+    parts = partitions.partition(spec.partition, whole.labels, spec.workers, batch_size, spec.seed)
+    arrays, about = whole.features()
+    about |= {
         "batch_size": batch_size,
-        "notice": _notice(spec.batch_size, batch_size) if stand_in else None,
+        "notice": _notice(spec.batch_size, batch_size) if whole.stand_in else None,
         "parameters": _parameters(spec),
-        "source": source,
-        **how,
-        "versions": _versions(),
     }
-    arrays = {
-        "train_x.npy": train_x,
-        "train_y.npy": images.train.labels.astype("int64"),
-        "test_x.npy": test_x,
-        "test_y.npy": images.test.labels.astype("int64"),
-        **pca_arrays,
-    }
-    log(f"{dataset}: writing {sum(array.nbytes for array in arrays.values()) / 1e6:.0f} MB")
     try:
         with publishing_folder(out) as folder:
             datasets.write(folder, arrays, parts, about)
@@ -116,6 +104,70 @@ def prepare(
         raise BadInput(f"--out={out}: cannot be written ({error.strerror})") from error
     # Somebody else may have published there first; then theirs must be what we were asked for.
     return _prepared_before(spec, out)
+
+
+class _Whole(NamedTuple):
+    """A data set that is not divided yet.
+
+    `labels`: of its training samples. `features()`: the arrays of its files by name, and what the
+    manifest says of them.
+    """
+
+    labels: np.ndarray
+    stand_in: bool
+    features: Callable[[], tuple[dict[str, np.ndarray | Path], dict[str, Any]]]
+
+
+def _from_the_raw_data(spec: Preparation, log: Callable[[str], None]) -> _Whole:
+    dataset, images, source, stand_in = sources.find(spec.dataset, spec.raw_dir, log)
+
+    def computed() -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        log(f"{dataset}: read from {source['name']} ({source['place']}); computing features")
+        train_x, test_x, pca_arrays, how = features(images, spec.pca)
+        arrays = {
+            "train_x.npy": train_x,
+            "train_y.npy": images.train.labels.astype("int64"),
+            "test_x.npy": test_x,
+            "test_y.npy": images.test.labels.astype("int64"),
+            **pca_arrays,
+        }
+        log(f"{dataset}: writing {sum(array.nbytes for array in arrays.values()) / 1e6:.0f} MB")
+        return arrays, {
+            "dataset": dataset,
+            "classes": CLASSES,
+            "image_shape": list(images.train.pixels.shape[1:]),
+            "source": source,
+            **how,
+            "versions": _versions(),
+        }
+
+    return _Whole(images.train.labels, stand_in, computed)
+
+
+def _of_a_sibling(spec: Preparation, out: Path, log: Callable[[str], None]) -> _Whole | None:
+    """The features in a folder beside `out`, where they are those asked for and undamaged.
+
+    A --raw_dir of the same name is taken to hold the same files as it did then.
+    """
+    asked, versions = _parameters(spec), _versions()
+    for folder, manifest in siblings.beside(out):
+        there = manifest["parameters"]
+        same_source = asked["raw_dir"] == there["raw_dir"] or (
+            not asked["raw_dir"] and manifest["source"]["original"]
+        )
+        if (
+            manifest["dataset"] == ("mnist" if spec.dataset == "auto" else spec.dataset)
+            and manifest["notice"] is None  # not even where the same stand-in would do again
+            and there["pca"] == spec.pca
+            and same_source
+            and manifest["versions"] == versions
+            and siblings.is_sound(folder, log)
+        ):
+            log(f"{manifest['dataset']}: features are those of {folder}; dividing them anew")
+            return _Whole(
+                siblings.labels(folder), False, partial(siblings.shared, folder, manifest)
+            )
+    return None
 
 
 def summary(manifest: dict[str, Any], out: str | os.PathLike) -> str:

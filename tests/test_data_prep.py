@@ -1,6 +1,8 @@
 """Preparations as a whole: PCA, the manifest, and nothing half-written."""
 
+import errno
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -188,6 +190,90 @@ def test_a_folder_of_other_things_is_not_touched(tmp_path):
     with pytest.raises(BadInput, match="cannot be written"):
         prepare(DIGITS, tmp_path / "thesis" / "set", quiet)
     assert names(tmp_path) == ["thesis"]
+
+
+# Features that are there already
+
+
+def inodes(folder):
+    return {path.name: path.stat().st_ino for path in folder.glob("*.npy")}
+
+
+def test_another_partition_of_the_same_data_shares_the_files_of_its_features(tmp_path, tiny):
+    log = []
+    prepare(tiny, tmp_path / "one", quiet)
+    reused = prepare(replace(tiny, workers=2, seed=5), tmp_path / "two", log.append)
+    assert f"features are those of {tmp_path / 'one'}" in log[-1]
+    one, two = inodes(tmp_path / "one"), inodes(tmp_path / "two")
+    assert {name for name in one if one[name] != two[name]} == {"partition.npy"}
+    alone = prepare(replace(tiny, workers=2, seed=5), tmp_path / "elsewhere" / "two", quiet)
+    assert reused == alone
+    datasets.verify(tmp_path / "two")
+    assert [len(part) for part in datasets.load(tmp_path / "two").parts] == [150, 150]
+
+
+def test_features_are_shared_by_copies_where_there_are_no_hard_links(tmp_path, tiny, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    one = prepare(tiny, tmp_path / "one", quiet)
+    monkeypatch.setattr(os, "link", refuse)
+    two = prepare(replace(tiny, seed=1), tmp_path / "two", quiet)
+    assert not set(inodes(tmp_path / "one").values()) & set(inodes(tmp_path / "two").values())
+    assert one["files"]["train_x.npy"] == two["files"]["train_x.npy"]
+    datasets.verify(tmp_path / "two")
+
+
+def test_damaged_features_are_not_reused(tmp_path, tiny):
+    prepare(tiny, tmp_path / "one", quiet)
+    path = tmp_path / "one" / "test_x.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\x99")
+    log = []
+    prepare(replace(tiny, seed=1), tmp_path / "two", log.append)
+    assert "one/test_x.npy is damaged" in log[0]
+    assert any("computing features" in line for line in log)
+    datasets.verify(tmp_path / "two")
+
+
+@pytest.mark.parametrize("change", ["pca", "raw_dir", "versions", "notice"])
+def test_other_features_are_not_reused(tmp_path, tiny, change):
+    prepare(tiny, tmp_path / "one", quiet)
+    other = tiny
+    if change == "pca":
+        other = replace(tiny, pca=3)
+    elif change == "raw_dir":
+        other = replace(tiny, raw_dir=str(raw_data.idx_folder(tmp_path / "other")))
+    else:
+        path = tmp_path / "one" / "manifest.json"
+        manifest = json.loads(path.read_text())
+        manifest[change] = {"versions": {"numpy": "1.0"}, "notice": "a stand-in"}[change]
+        path.write_text(json.dumps(manifest))
+    log = []
+    prepare(other, tmp_path / "two", log.append)
+    assert any("computing features" in line for line in log)
+
+
+def test_the_folder_of_a_run_beside_a_set_is_no_sibling(tmp_path, tiny):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "manifest.json").write_text('{"status": "finished"}')
+    prepare(tiny, tmp_path / "set", quiet)
+    datasets.verify(tmp_path / "set")
+
+
+def test_two_partitions_made_at_once_from_a_third_are_both_sound(tmp_path, tiny):
+    prepare(tiny, tmp_path / "first", quiet)
+    both = [
+        subprocess.Popen(
+            [*BINARY, *arguments(replace(tiny, seed=seed), tmp_path / f"set{seed}")],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for seed in (1, 2)
+    ]
+    said = [process.communicate()[1] for process in both]
+    assert all("features are those of" in text for text in said)
+    for seed in (1, 2):
+        datasets.verify(tmp_path / f"set{seed}")
 
 
 # The binary, two at once, and kill -9

@@ -79,6 +79,20 @@ def write_array(path: str | os.PathLike, array: np.ndarray) -> None:
         np.save(file, array, allow_pickle=False)
 
 
+def link(source: str | os.PathLike, target: str | os.PathLike) -> None:
+    """Give the file `source` the second name `target`; a copy where there are no hard links.
+
+    That is safe because files are replaced and never written in place.
+    """
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:  # another file system, or somebody else's file
+        with open(source, "rb") as original, replacing(target) as copy:
+            shutil.copyfileobj(original, copy)
+
+
 def patiently(read: Callable[[Path], T], path: str | os.PathLike) -> T:
     """`read(path)`, tried again for about a second while the error may be a stale NFS cache."""
     path = Path(path)

@@ -60,17 +60,22 @@ class Dataset:
 
 def write(
     folder: Path,
-    arrays: Mapping[str, np.ndarray],
+    arrays: Mapping[str, np.ndarray | Path],
     parts: Sequence[np.ndarray],
     about: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write `arrays` (file name → array) and `parts` into `folder`; return the manifest.
 
-    `about` becomes part of the manifest; it names at least `dataset` and `classes`.
+    A path instead of an array is a .npy file that another set has already; it is shared. `about`
+    becomes part of the manifest; it names at least `dataset` and `classes`.
     """
     files = {}
-    for name, array in {**arrays, "partition.npy": np.concatenate(parts)}.items():
-        atomic.write_array(folder / name, array)
+    for name, content in {**arrays, "partition.npy": np.concatenate(parts)}.items():
+        if isinstance(content, Path):
+            atomic.link(content, folder / name)
+            array = atomic.open_array(content)
+        else:
+            atomic.write_array(folder / name, array := content)
         files[name] = {
             "shape": list(array.shape),
             "dtype": str(array.dtype),
