@@ -13,8 +13,8 @@ class Recorder:
     """Counts, close times and copies of estimates, per iteration.
 
     Attributes:
-        last_close: seconds at which the last worker of this process ended iteration k, shape (K,).
-        finishers: workers that averaged in iteration k.
+        last_close: seconds at which the last rank of this process ended iteration k, shape (K,).
+        finishers: workers that averaged in iteration k, or whose gradients a server took.
         active: Σ_j |active neighbours of j| in iteration k.
         used: gradients that entered an estimate in iteration k.
         resumed: k → seconds at which the workers went on after a consistent cut.
@@ -25,11 +25,12 @@ class Recorder:
         self,
         iterations: int,
         eval_every: int = 0,
-        workers: int = 0,
+        holders: int = 0,
         complete: Callable[[int, dict[int, np.ndarray]], None] | None = None,
         keep_edges: bool = False,
     ):
-        """`complete(n, estimates)` takes over the copies as soon as `workers` have given them."""
+        """`complete(n, estimates)` takes over the copies as soon as `holders` ranks (those that
+        hold an estimate, or a shard of it) have given theirs."""
         # Items of an `array` are read and written faster than numpy's: one memory, two views.
         self._last_close = array("d", [-np.inf]) * iterations
         self._finishers, self._active, self._used = (array("q", [0]) * iterations for _ in range(3))
@@ -39,7 +40,7 @@ class Recorder:
         )
         self.resumed: dict[int, float] = {}
         self.copies: dict[int, dict[int, np.ndarray]] = {}
-        self._eval_every, self._workers, self._complete = eval_every, workers, complete
+        self._eval_every, self._holders, self._complete = eval_every, holders, complete
         self._keep_edges, self._edges = keep_edges, array("q")
 
     def record(self, rank: int, time: float, event: str, fields: dict[str, Any]) -> None:
@@ -50,13 +51,17 @@ class Recorder:
                 self._last_close[k] = time
             self._finishers[k] += 1
             self._active[k] += len(fields["active"])
-            self._used[k] += 1
+            self._used[k] += fields.get("gradients", 1)
             if self._keep_edges:
                 for i in fields["active"]:
                     if i < rank:
                         self._edges.extend((k, i, rank))
         elif event == "skip":
             self._used[k] += fields["used"]
+        elif event == "update":  # a parameter server's
+            self._last_close[k] = max(time, self._last_close[k])
+            self._finishers[k] += fields["gradients"]
+            self._used[k] += fields["gradients"]
         else:  # resume
             self.resumed[k] = max(time, self.resumed.get(k, -np.inf))
             return
@@ -67,7 +72,7 @@ class Recorder:
         """Keep the estimate of `rank` after `done` iterations; a vector is never changed."""
         estimates = self.copies.setdefault(done, {})
         estimates[rank] = w
-        if self._complete is not None and len(estimates) == self._workers:
+        if self._complete is not None and len(estimates) == self._holders:
             self._complete(done, self.copies.pop(done))
 
     @property
@@ -109,8 +114,3 @@ class Recorder:
         """(last close of the last iteration - common start - time at cuts) / iterations."""
         n = self.iterations
         return (float(self.last_close[n - 1]) - self.paused(n)) / n if n else float("nan")
-
-    def mean_backup_workers(self, degrees: int) -> float:
-        """Mean over workers and iterations of b_j(k) = |N_j| - p_j(k); `degrees` is Σ_j |N_j|."""
-        n = self.iterations
-        return float(degrees * n - self.active[:n].sum()) / (n * self._workers) if n else 0.0

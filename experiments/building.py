@@ -46,20 +46,32 @@ def build(settings: Settings, log: Log) -> Pieces:
     check_ranks(settings)
     specs.select(settings.workload, "--workload", workloads.WORKLOADS)
     graph = topology.build(settings.graph, settings.workers, settings.seed)
+    _check_backup_workers(settings, graph)
     delay = delays.parse(settings.delay, settings.workers, settings.seed)
-    links = network.parse(settings.network, settings.workers, settings.seed)
+    links = network.parse(settings.network, settings.ranks, settings.seed)
     problem, data = build_problem(settings, log)
     return Pieces(problem, build_plan(settings, graph, problem, log), delay, links, data)
+
+
+def _check_backup_workers(settings: Settings, graph: nx.Graph) -> None:
+    worker, degree = min(graph.degree, key=lambda pair: pair[1])
+    if settings.algorithm == "cb_static" and settings.backup_workers > degree:
+        raise BadInput(
+            f"--backup_workers={settings.backup_workers}: worker {worker} has "
+            f"{degree} neighbours only; use at most {degree}"
+        )
 
 
 def check_ranks(settings: Settings) -> None:
     """Whether as many ranks were started as the settings ask for."""
     started = placement()
-    if settings.cluster == "mpi" and (started or (0, 1))[1] != settings.workers:
-        ranks = started[1] if started else 1
+    if settings.cluster == "mpi" and (started or (0, 1))[1] != settings.ranks:
+        ranks, servers = started[1] if started else 1, settings.ranks - settings.workers
+        given = f"--workers={settings.workers}" + (f" --servers={servers}" if servers else "")
+        instead = f" or give --workers={ranks - servers}" if ranks > servers else ""
         raise BadInput(
-            f"--workers={settings.workers}: {ranks} MPI rank{'s are' if ranks > 1 else ' is'} "
-            f"running; start with mpirun -n {settings.workers} or give --workers={ranks}"
+            f"{given}: {ranks} MPI rank{'s are' if ranks > 1 else ' is'} running; "
+            f"start with mpirun -n {settings.ranks}{instead}"
         )
     if settings.cluster == "virtual" and started and started[1] > 1:
         raise BadInput("--cluster=virtual: needs no mpirun; give --cluster=mpi or start it alone")
@@ -127,7 +139,7 @@ def build_plan(settings: Settings, graph: nx.Graph, problem: Problem, log: Log) 
             settings.eta0,
             settings.eta_decay,
             settings.eta_decay_every,
-            getattr(problem, "steps_per_epoch", 1),
+            max(1, getattr(problem, "steps_per_epoch", 1) // settings.local_steps),
         ),
         iterations=settings.iterations,
         policy=settings.policy,
@@ -135,16 +147,20 @@ def build_plan(settings: Settings, graph: nx.Graph, problem: Problem, log: Log) 
         barrier=settings.barrier,
         max_time=settings.max_time,
         checkpoint_every=settings.checkpoint_every,
+        combine=settings.combine,
+        local_steps=settings.local_steps,
+        backup_workers=settings.backup_workers,
+        staleness=settings.staleness,
     )
 
 
 def build_cluster(settings: Settings, pieces: Pieces, **told: Any) -> Any:
     """The cluster to run on; `told` are trace, recorder and saver."""
-    told["seed"] = settings.seed
+    told |= {"seed": settings.seed, "servers": settings.ranks - settings.workers}
     if settings.replay:
         from cbdybw.clusters.replay import ReplayCluster
 
-        return ReplayCluster(settings.workers, settings.replay, **told)
+        return ReplayCluster(settings.ranks, settings.replay, **told)
     if settings.cluster == "mpi":
         from cbdybw.clusters.mpi import MpiCluster
 
@@ -156,4 +172,4 @@ def build_cluster(settings: Settings, pieces: Pieces, **told: Any) -> Any:
         )
     from cbdybw.clusters.virtual import VirtualCluster
 
-    return VirtualCluster(settings.workers, delay=pieces.delay, network=pieces.network, **told)
+    return VirtualCluster(settings.ranks, delay=pieces.delay, network=pieces.network, **told)

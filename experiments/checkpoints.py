@@ -74,7 +74,7 @@ def _to_arrays(state: State) -> dict[str, Any]:
             arrays[key + "_nbytes"] = vector.nbytes
         elif vector is not None:
             arrays[key] = vector
-    return arrays
+    return arrays | {f"memory/{name}": array for name, array in state.memory.items()}
 
 
 def _to_state(arrays: dict[str, np.ndarray], prefix: str) -> State:
@@ -84,8 +84,18 @@ def _to_state(arrays: dict[str, np.ndarray], prefix: str) -> State:
     for key in ("w", "gradient"):
         if f"{key}_nbytes" in fields:
             fields[key] = Weightless(int(fields.pop(f"{key}_nbytes")))
-    stop = int(fields["stop"]) if "stop" in fields else None
-    return State(int(fields["k"]), fields["w"], fields.get("gradient"), fields["visits"], stop)
+    return State(
+        k=int(fields["k"]),
+        w=fields["w"],
+        gradient=fields.get("gradient"),
+        visits=fields["visits"],
+        stop=int(fields["stop"]) if "stop" in fields else None,
+        memory={
+            name.removeprefix("memory/"): array
+            for name, array in fields.items()
+            if name.startswith("memory/")
+        },
+    )
 
 
 def _recorder_to_arrays(recorder: Recorder) -> dict[str, np.ndarray]:

@@ -34,9 +34,13 @@ def overflowing() -> np.errstate:
 
 
 def qualities(problem: Problem, estimates: Estimates) -> Qualities:
-    """Each worker's own quality."""
+    """Each model's own quality; equal ones, as after an allreduce, are evaluated once."""
+    known: dict[bytes, Evaluation] = {}
     with overflowing():
-        return {rank: problem.evaluate(w) for rank, w in estimates.items()}
+        for w in estimates.values():
+            if w.tobytes() not in known:
+                known[w.tobytes()] = problem.evaluate(w)
+    return {rank: known[w.tobytes()] for rank, w in estimates.items()}
 
 
 def merged(parts: Iterable[Mapping[int, Qualities]]) -> dict[int, Qualities]:
@@ -78,8 +82,9 @@ class Metrics:
         recorder = self._recorder
         clock = float(recorder.last_close[done - 1]) - recorder.paused(done) if done else 0.0
         with overflowing():
-            mean = self._problem.evaluate(mean_model(estimates))
             distance = consensus_distance(estimates)
+            same = distance == 0
+            mean = own[min(own)] if same else self._problem.evaluate(mean_model(estimates))
         return {
             "iteration": done,
             "clock_seconds": clock,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cbdybw.algorithms import ALGORITHMS
 from cbdybw.algorithms.plan import Plan, State
 from cbdybw.recorder import Recorder
 from experiments import environment
@@ -29,6 +30,7 @@ def summary(
         "algorithm": settings.algorithm,
         "cluster": settings.cluster,
         "workers": settings.workers,
+        "ranks": settings.ranks,
         "seed": settings.seed,
         "graph": settings.graph,
         "delay": settings.delay,
@@ -42,22 +44,54 @@ def summary(
         "test_error": last.get("test_error"),
         "consensus_distance": last.get("consensus_distance"),
         "gradients_used": int(recorder.used.sum()),
-        "mean_backup_workers": recorder.mean_backup_workers(sum(map(len, plan.neighbours))),
+        "mean_backup_workers": _mean(backup_workers(settings, plan, recorder)),
         "time_to_target": metrics.time_to(settings.target_loss),
-        "parameters_sha256": environment.sha256(states[rank].w for rank in sorted(states)),
+        "parameters_sha256": environment.sha256(states[rank].w for rank in holders(settings)),
         "status": "diverged" if metrics.diverged else "finished",
         "run_dir": settings.run_dir or None,
     }
 
 
-def arrays(plan: Plan, recorder: Recorder, states: States) -> dict[str, np.ndarray]:
+def holders(settings: Settings) -> range:
+    """The ranks that hold an estimate, or a shard of it: workers, or parameter servers."""
+    served = settings.ranks > settings.workers
+    return range(settings.workers if served else 0, settings.ranks)
+
+
+def models(settings: Settings, estimates: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+    """The models there are: each worker's, or the one whose shards the servers hold."""
+    if settings.ranks == settings.workers:
+        return dict(estimates)
+    shards = [estimates[rank] for rank in sorted(estimates)]
+    return {0: np.concatenate(shards)}
+
+
+def backup_workers(settings: Settings, plan: Plan, recorder: Recorder) -> np.ndarray | None:
+    """How many were not waited for in iteration k, shape (K,): the mean over workers of
+    b_j(k) = |N_j| - p_j(k), at a server of all N workers; None where nobody waits anyway."""
+    n, omits = recorder.iterations, ALGORITHMS[settings.algorithm].omits
+    if omits == "neighbours":
+        degrees = sum(map(len, plan.neighbours))
+        return (degrees - recorder.active[:n]) / settings.workers
+    return settings.workers - recorder.finishers[:n] if omits == "workers" else None
+
+
+def _mean(values: np.ndarray | None) -> float | None:
+    return float(values.mean()) if values is not None and len(values) else None
+
+
+def arrays(
+    settings: Settings, plan: Plan, recorder: Recorder, states: States
+) -> dict[str, np.ndarray]:
     """The arrays of result.npz.
 
     edges: active edges (k, i, j), i < j, ascending, (n, 3).
     visits: (k, number of the connecting edge), ascending, (v, 2).
     connecting: DTUR's edges, (N-1, 2).
     last_close, finishers, active, used: as in `Recorder`, (K,).
-    estimates: the workers' last ones, (N, dim); absent where nothing is learnt.
+    backup_workers: see above, (K,); absent where it has no meaning.
+    estimates: the last ones of the workers, (N, dim), or the servers' one, (1, dim); absent where
+        nothing is learnt.
     """
     n = recorder.iterations
     result = {
@@ -69,9 +103,12 @@ def arrays(plan: Plan, recorder: Recorder, states: States) -> dict[str, np.ndarr
         "active": recorder.active[:n],
         "used": recorder.used[:n],
     }
-    estimates = [states[rank].w for rank in sorted(states)]
-    if isinstance(estimates[0], np.ndarray):
-        result["estimates"] = np.array(estimates)
+    b = backup_workers(settings, plan, recorder)
+    if b is not None:
+        result["backup_workers"] = b
+    final = {rank: states[rank].w for rank in holders(settings)}
+    if all(isinstance(w, np.ndarray) for w in final.values()):
+        result["estimates"] = np.array(list(models(settings, final).values()))
     return result
 
 

@@ -25,19 +25,29 @@ def _table(text: str, rows: str) -> str:
     return f"{text}:\n{rows}"
 
 
+def _algorithms() -> str:
+    width = max(map(len, ALGORITHMS))
+    return "\n".join(f"{name:<{width}}  {row.says}" for name, row in ALGORITHMS.items())
+
+
 @dataclass(frozen=True)
 class Settings:
     """One field a flag; the metadata holds the flag's help and its allowed values."""
 
     cluster: str = _flag("virtual", "where to run", ("virtual", "mpi"))
-    algorithm: str = _flag("cb_dybw", "how workers synchronise", tuple(ALGORITHMS))
+    algorithm: str = _flag(
+        "cb_dybw", _table("how workers synchronise", _algorithms()), tuple(ALGORITHMS)
+    )
     workload: str = _flag("lrm", _table("what is learnt", specs.help_text(WORKLOADS)))
     dataset: str = _flag("mnist", "auto, mnist, fashion_mnist, cifar10 or digits")
     data_dir: str = _flag("", "prepared data; made when missing; empty: a folder under data/")
     raw_dir: str = _flag("", "folder of original files, where data has yet to be prepared")
     pca: int = _flag(50, "principal components; 0: the pixels")
     partition: str = _flag("iid", "iid, shards:K or dirichlet:ALPHA")
-    workers: int = _flag(6, "N; on MPI the number of ranks")
+    workers: int = _flag(6, "N; on MPI the number of ranks, without servers")
+    servers: int = _flag(
+        1, "ranks that serve parameters, a shard each, beside the workers (parameter servers only)"
+    )
     graph: str = _flag("ring", _table("who is whose neighbour", specs.help_text(topology.GRAPHS)))
     delay: str = _flag(
         "none",
@@ -55,6 +65,14 @@ class Settings:
     )
     edge_rule: str = _flag("one", "new edges of one iteration that count", ("one", "all"))
     barrier: str = _flag("global", "whom cb_full waits for", ("global", "neighbours"))
+    backup_workers: int = _flag(1, "b: how many cb_static and ps_backup do not wait for")
+    staleness: int = _flag(4, "s: how many steps ahead of the slowest ssp lets a worker be")
+    combine: str = _flag(
+        "atc",
+        "atc: adapt, then combine; cta: combine, then adapt (averages with neighbours only)",
+        ("atc", "cta"),
+    )
+    local_steps: int = _flag(1, "minibatches of a worker in one iteration")
     batch_size: int = _flag(1024, "samples in a minibatch")
     eta0: float = _flag(0.2, "η0 of the learning rate η0·δ^k")
     eta_decay: float = _flag(0.95, "δ of the learning rate η0·δ^k")
@@ -69,6 +87,11 @@ class Settings:
     resume: bool = _flag(False, "continue --run_dir from its last checkpoint")
     eval_every: int = _flag(10, "iterations between two evaluations; 0: only at the end")
     checkpoint_every: int = _flag(0, "iterations between two checkpoints in --run_dir; 0: none")
+    batch_gradients: bool = _flag(
+        True,
+        "on the virtual cluster, one call for the gradients of all workers that compute at the "
+        "same time, where that is faster",
+    )
     replay: str = _flag("", "a recorded run to run again on the virtual cluster, event by event")
 
     def __post_init__(self) -> None:
@@ -92,6 +115,10 @@ class Settings:
     def _check_numbers(self) -> None:
         for name, least, most in (
             ("workers", 1, trace.MOST_RANKS),
+            ("servers", 1, trace.MOST_RANKS - self.workers),
+            ("backup_workers", 0, math.inf),
+            ("staleness", 0, math.inf),
+            ("local_steps", 1, math.inf),
             ("pca", 0, math.inf),
             ("batch_size", 1, math.inf),
             ("iterations", 1, trace.MOST_ITERATIONS),
@@ -110,6 +137,22 @@ class Settings:
         exponential_decay(self.eta0, self.eta_decay, self.eta_decay_every, 1)
 
     def _check_combinations(self) -> None:
+        row = ALGORITHMS[self.algorithm]
+        if self.policy not in row.policies:
+            given = "--clock" if self.policy == "paper" else "--straggler_policy"
+            raise BadInput(
+                f"{given}={self.policy}: not possible for --algorithm={self.algorithm}; "
+                f"use --straggler_policy={' or '.join(row.policies)}"
+            )
+        if self.combine == "cta" and row.family != "consensus":
+            raise BadInput(
+                f"--combine=cta: --algorithm={self.algorithm} has no mixing matrix; leave it out"
+            )
+        if self.algorithm == "ps_backup" and self.backup_workers >= self.workers:
+            raise BadInput(
+                f"--backup_workers={self.backup_workers}: of {self.workers} workers at least one "
+                f"has to be waited for; use at most {self.workers - 1}"
+            )
         if self.clock == "paper" and self.cluster == "mpi":
             raise BadInput("--clock=paper: exists on paper only; use --cluster=virtual")
         if self.clock == "paper" and self.straggler_policy != "carry":
@@ -130,6 +173,12 @@ class Settings:
         if (self.resume or self.checkpoint_every) and not (self.run_dir or self.replay):
             given = "--resume" if self.resume else f"--checkpoint_every={self.checkpoint_every}"
             raise BadInput(f"{given}: there is no folder to keep checkpoints in; give --run_dir")
+
+    @property
+    def ranks(self) -> int:
+        """Processes of the run: the workers, and the parameter servers where there are any."""
+        served = ALGORITHMS[self.algorithm].family == "server"
+        return self.workers + (self.servers if served else 0)
 
     @property
     def policy(self) -> str:
@@ -190,11 +239,14 @@ def from_flags(values: flags.FlagValues = flags.FLAGS) -> Settings:
 
 
 def from_flagfile(text: str) -> Settings:
-    """The settings that `Settings.flagfile` wrote."""
+    """The settings that a flag file gives: `Settings.flagfile` names all flags, one written by
+    hand may name some of them, a line each, among blank lines and comments (#)."""
     read = {"str": str, "int": int, "float": float, "bool": {"true": True, "false": False}.get}
     types = {field.name: field.type for field in _FIELDS}
     values = {}
     for line in text.splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
         name, _, value = line.removeprefix("--").partition("=")
         if name not in types:
             raise BadInput(f"{line}: no flag of this version; record the run again")

@@ -12,13 +12,13 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import app, flags
 
 from cbdybw.algorithms import ALGORITHMS
-from cbdybw.algorithms.plan import State
+from cbdybw.algorithms.plan import State, shards
 from cbdybw.clusters.guard import guard
 from cbdybw.clusters.launch import placement
 from cbdybw.clusters.root import on_root
@@ -37,8 +37,26 @@ Log = Callable[[str], None]
 _FINAL = -1  # the key of the last estimates among those kept at iterations
 
 
+class Outcome(NamedTuple):
+    """What a run comes to.
+
+    `result`: the JSON object of the last line. `metrics`: the evaluations, as in metrics.jsonl.
+    `arrays`: those of result.npz, see `results.arrays`.
+    """
+
+    result: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    arrays: dict[str, np.ndarray]
+
+
 def run(settings: Settings, log: Log) -> dict[str, Any] | None:
-    """Train as `settings` say; the result on the root, None on other ranks.
+    """Train as `settings` say; the result on the root, None on other ranks. Raises as `outcome`."""
+    done = outcome(settings, log)
+    return done and done.result
+
+
+def outcome(settings: Settings, log: Log) -> Outcome | None:
+    """Train as `settings` say; what it comes to on the root, None on other ranks.
 
     Raises BadInput before anything is written, except for data that had to be prepared.
     """
@@ -63,16 +81,16 @@ class _Session:
         self.settings, self.pieces = settings, pieces
         self.mpi = settings.cluster == "mpi"
         self.process = (placement() or (0, 1))[0] if self.mpi else 0
-        self.ranks = (self.process,) if self.mpi else range(settings.workers)
+        self.ranks = (self.process,) if self.mpi else range(settings.ranks)
         self.learns = not isinstance(pieces.problem, Timing)
         self.directory = RunDirectory(settings.run_dir) if settings.run_dir else None
         self.trace = Trace()
         self.recorder = Recorder(
             settings.iterations,
             settings.eval_every if self.learns else 0,
-            settings.workers,
+            len(results.holders(settings)),
             # A process that has all workers need not keep their estimates until the end.
-            complete=None if self.mpi else lambda done, kept: self.metrics.add(done, kept),
+            complete=None if self.mpi else self._evaluate,
             keep_edges=bool(settings.run_dir or settings.replay),
         )
         self.metrics = Metrics(
@@ -118,10 +136,15 @@ class _Session:
     def _first_states(self) -> dict[int, State]:
         """[choice] All workers start from the same estimate."""
         w = self.pieces.problem.initial(keyed_rng(self.settings.seed, "initial", 0, 0))
+        states = {rank: State(0, w) for rank in self.ranks}
+        servers = range(self.settings.workers, self.settings.ranks)
+        for server, shard in zip(servers, shards(w, len(servers)), strict=True):
+            if server in states:
+                states[server].w = shard
         if self.learns:
-            for rank in self.ranks:
-                self.recorder.copy(0, rank, w)
-        return {rank: State(0, w) for rank in self.ranks}
+            for rank in self._holders:
+                self.recorder.copy(0, rank, states[rank].w)
+        return states
 
     def _restored(self, cut: dict[str, Any]) -> dict[int, State]:
         states = self.saver.restore(cut["k"])
@@ -132,13 +155,21 @@ class _Session:
                 state.stop = None  # agreed on under other limits
         return states
 
-    def close(self, states: dict[int, State], began: float) -> dict[str, Any] | None:
+    @property
+    def _holders(self) -> list[int]:
+        """The ranks of this process that hold an estimate."""
+        return [rank for rank in results.holders(self.settings) if rank in self.ranks]
+
+    def _evaluate(self, done: int, estimates: dict[int, np.ndarray]) -> None:
+        self.metrics.add(done, results.models(self.settings, estimates))
+
+    def close(self, states: dict[int, State], began: float) -> Outcome | None:
         """Evaluate what has not been, write what is left, and sum up on the root."""
-        final = {rank: state.w for rank, state in states.items()}
+        final = {rank: states[rank].w for rank in self._holders}
         if self.directory is not None:
             self.trace.flush(self.directory.trace, self.process, self.settings.iterations)
         own = self._own_qualities(final) if self.mpi and self.learns else {}
-        digest = self.trace.sha256(final[rank] for rank in self.ranks)
+        digest = self.trace.sha256(states[rank].w for rank in self.ranks)
         parts = self.cluster.gather((states, self.recorder, own, digest))
         if parts is None:
             return None
@@ -150,7 +181,9 @@ class _Session:
         return self._result(states, environment.combined(digests), began)
 
     def _own_qualities(self, final: dict[int, np.ndarray]) -> dict[int, Qualities]:
-        """On MPI each rank evaluates its own estimates, all at the same time."""
+        """On MPI each worker evaluates its own estimates, all at the same time."""
+        if self.settings.ranks > self.settings.workers:
+            return {}  # a server may have no more than a shard
         kept = self.recorder.copies | {_FINAL: final}
         problem = self.pieces.problem
         return {done: evaluation.qualities(problem, estimates) for done, estimates in kept.items()}
@@ -158,12 +191,14 @@ class _Session:
     def _evaluate_rest(self, states: dict[int, State], own: dict[int, Qualities]) -> None:
         """The iterations of which estimates were kept, and the last one."""
         for done, estimates in sorted(self.recorder.copies.items()):
-            if len(estimates) == self.settings.workers:  # else they stopped before
-                self.metrics.add(done, estimates, own[done])
-        final = {rank: state.w for rank, state in states.items()}
-        self.metrics.add(self.recorder.iterations, final, own.get(_FINAL))
+            if len(estimates) == len(results.holders(self.settings)):  # else they stopped before
+                models = results.models(self.settings, estimates)
+                self.metrics.add(done, models, own.get(done))
+        final = {rank: states[rank].w for rank in results.holders(self.settings)}
+        models = results.models(self.settings, final)
+        self.metrics.add(self.recorder.iterations, models, own.get(_FINAL))
 
-    def _result(self, states: dict[int, State], trace_sha256: str, began: float) -> dict[str, Any]:
+    def _result(self, states: dict[int, State], trace_sha256: str, began: float) -> Outcome:
         settings, plan = self.settings, self.pieces.plan
         result = results.summary(settings, plan, self.recorder, self.metrics, states)
         result |= {"trace_sha256": trace_sha256, "notice": self.pieces.data["notice"]}
@@ -171,10 +206,11 @@ class _Session:
             identical = replaying.is_identical(settings, result, self.recorder)
             result["replay_identical"] = identical
         result["wall_seconds"] = time.perf_counter() - began
+        arrays = results.arrays(settings, plan, self.recorder, states)
         if self.directory is not None:
-            self.directory.write_result(results.arrays(plan, self.recorder, states))
+            self.directory.write_result(arrays)
             self.directory.update_manifest(status=result["status"], result=result)
-        return result
+        return Outcome(result, self.metrics.rows, arrays)
 
 
 def main(argv: list[str]) -> int:

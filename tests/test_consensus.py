@@ -18,7 +18,7 @@ class Closes(Recorder):
     """A recorder that also keeps when each worker ended each iteration."""
 
     def __init__(self, iterations, workers):
-        super().__init__(iterations, workers=workers)
+        super().__init__(iterations, holders=workers)
         self.times = np.zeros((iterations, workers))
 
     def record(self, rank, time, event, fields):
@@ -131,7 +131,7 @@ def stationary(algorithm, workers, centres, iterations=1500, dim=200, **plan):
         mean = np.mean([estimates[rank] for rank in sorted(estimates)], axis=0, dtype=float)
         squares.append(np.mean((mean - problem.optimum) ** 2))
 
-    recorder = Recorder(iterations, eval_every=1, workers=workers, complete=complete)
+    recorder = Recorder(iterations, eval_every=1, holders=workers, complete=complete)
     graph = build("ring", workers, 0)
     run(
         algorithm,

@@ -109,7 +109,7 @@ class Members(Recorder):
     """A recorder that also keeps who averaged in which iteration, and with whom."""
 
     def __init__(self, iterations, workers):
-        super().__init__(iterations, workers=workers)
+        super().__init__(iterations, holders=workers)
         self.members = defaultdict(dict)
 
     def record(self, rank, time, event, fields):
@@ -281,7 +281,7 @@ def test_a_straggler_that_slept_through_many_iterations_clears_its_mailbox_at_on
         build("complete", 8, 0),
         "persistent:ranks=0,slowdown=40,jitter=0.05",
         2000,
-        recorder=Mail(2000, workers=8),
+        recorder=Mail(2000, holders=8),
         meet=lambda worker: workers.setdefault(worker.rank, worker),
     )
     wakes = [n for n, mail in enumerate(left) if mail > 10]  # the first skip after a sleep

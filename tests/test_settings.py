@@ -75,6 +75,10 @@ def test_a_line_that_is_no_flag_is_refused():
 
 NUMBERS = {
     "workers": (-1, 0, 2**17 + 1, 10**30),
+    "servers": (-1, 0, 2**17, 10**30),
+    "backup_workers": (-1,),
+    "staleness": (-1,),
+    "local_steps": (-1, 0),
     "pca": (-1,),
     "batch_size": (-5, 0),
     "iterations": (-1, 0, 2**25, 10**30),
@@ -134,6 +138,7 @@ REFUSED = {
     "--edge_rule=two": "one or all",
     "--barrier=none": "global or neighbours",
     "--eta_decay_every=day": "epoch or iteration",
+    "--combine=both": "atc or cta",
     "--batch_size=400": "use at most --batch_size=257",
     "--checkpoint_every=5 --run_dir=": "give --run_dir",
     "--resume --run_dir=": "give --run_dir",

@@ -59,7 +59,7 @@ def run(
 ) -> Timed:
     """Run it from iteration 0; `delay` may be a flag's text, `meet` is shown every worker."""
     n = len(graph)
-    problem, recorder = problem or Timing(), recorder or Recorder(iterations, workers=n)
+    problem, recorder = problem or Timing(), recorder or Recorder(iterations, holders=n)
     settings = Plan(
         topology.neighbours(graph),
         topology.connecting_edges(graph).edges,

@@ -10,15 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cbdybw.clusters.worker import Kind, Match, Message, Worker
-from cbdybw.problem import Problem
+from cbdybw.problem import Problem, Weightless
 
 UPDATE, THRESHOLD, CLOSE = Kind.UPDATE, Kind.THRESHOLD, Kind.CLOSE
 VISITED, STOP = Kind.VISITED, Kind.STOP
 
 
+POLICIES = ("carry", "drop", "late", "paper")
+
+
 @dataclass(frozen=True)
 class Plan:
-    """The settings of a consensus algorithm, the same on all workers.
+    """The settings of an algorithm, the same on all ranks; each algorithm reads those it knows.
 
     Attributes:
         neighbours: N_j of every worker j, ascending.
@@ -31,6 +34,10 @@ class Plan:
         barrier: cb-Full's: global or neighbours.
         max_time: seconds after which the workers agree to stop.
         checkpoint_every: iterations between two consistent cuts; 0: none.
+        combine: atc: adapt, then combine; cta: combine, then adapt.
+        local_steps: m, minibatches of a worker in one iteration.
+        backup_workers: b, how many are not waited for (cb_static, ps_backup).
+        staleness: s, how many steps a worker may be ahead of the slowest (ssp).
     """
 
     neighbours: Sequence[tuple[int, ...]]
@@ -43,6 +50,15 @@ class Plan:
     barrier: str = "global"
     max_time: float = float("inf")
     checkpoint_every: int = 0
+    combine: str = "atc"
+    local_steps: int = 1
+    backup_workers: int = 0
+    staleness: int = 0
+
+    @property
+    def workers(self) -> int:
+        """N, without parameter servers."""
+        return len(self.neighbours)
 
     def cut_before(self, k: int) -> bool:
         """Whether the workers save a consistent cut before iteration k."""
@@ -57,6 +73,11 @@ class Plan:
         return min((k // every + 1) * every, self.iterations) if every else k + 1
 
     @cached_property
+    def edges(self) -> Sequence[tuple[int, int]]:
+        """All edges (i, j) of the graph, i < j, ascending."""
+        return [(i, j) for i, around in enumerate(self.neighbours) for j in around if i < j]
+
+    @cached_property
     def connecting_edges(self) -> Sequence[dict[int, int]]:
         """For every worker j: neighbour i → number of the edge {i, j} in `connecting`."""
         numbers: list[dict[int, int]] = [{} for _ in self.neighbours]
@@ -67,14 +88,15 @@ class Plan:
 
 @dataclass
 class State:
-    """All that lasts of a worker between two iterations.
+    """All that lasts of a rank between two iterations.
 
     Attributes:
         k: the next iteration.
-        w: the estimate w_j(k-1).
-        gradient: a finished gradient that has not entered an estimate yet (`carry`).
+        w: the estimate w_j(k-1); of a parameter server its shard.
+        gradient: a finished gradient that has not entered an estimate yet.
         visits: DTUR's log, shape (n, 2): (iteration, number of the connecting edge).
         stop: the iteration before which `max_time` makes this worker stop, once it knows.
+        memory: what else an algorithm has to remember, by name.
     """
 
     k: int
@@ -82,14 +104,32 @@ class State:
     gradient: np.ndarray | None = None
     visits: np.ndarray = field(default_factory=lambda: np.empty((0, 2), np.int64))
     stop: int | None = None
+    memory: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 class Algorithm(NamedTuple):
-    """A row of the table of algorithms."""
+    """A row of the table of algorithms.
+
+    `family`: who meets whom: consensus (with neighbours, through a mixing matrix), gossip (with one
+    neighbour), allreduce (with all workers), server (with parameter servers, further ranks).
+    `policies`: what it can let a straggler do; where nobody is left out all mean the same.
+    `omits`: of what the number of backup workers is counted: "neighbours", "workers" or "".
+    """
 
     run: Callable[[Worker, Problem, Plan, State], Any]
     paper: str
     says: str
+    family: str = "consensus"
+    policies: tuple[str, ...] = POLICIES
+    omits: str = "neighbours"
+
+
+def shards(w: np.ndarray, servers: int) -> list[np.ndarray]:
+    """The parts of `w` that the parameter servers hold, in rank order: consecutive, of sizes that
+    differ by one at most. A timing-only `w` has no parts: each server has an equal share."""
+    if isinstance(w, np.ndarray):
+        return np.array_split(w, servers) if servers else []
+    return [Weightless(w.nbytes // servers) for _ in range(servers)]
 
 
 def message(kind: Kind, k: int, source: int | None = None) -> Match:

@@ -17,7 +17,7 @@ import numpy as np
 
 
 class Kind(IntEnum):
-    """What a message says. At equal virtual times data (below FIRST_CONTROL) arrives before control.
+    """What a message says. At equal virtual times data arrives before control (FIRST_CONTROL up).
 
     There is room for 27 kinds: a trace has five bits for them, and some values of its own.
     """

@@ -71,7 +71,7 @@ def ring(workers: int, iterations: int) -> Loop:
 
 def ours(loop: Loop, algorithm=cb_full, connecting: Sequence[tuple[int, int]] = ()) -> float:
     """The virtual time at which the last worker ends."""
-    recorder = Recorder(loop.iterations, workers=len(loop.neighbours))
+    recorder = Recorder(loop.iterations, holders=len(loop.neighbours))
     plan = Plan(
         loop.neighbours, connecting, 0, lambda k: 0.1, loop.iterations, barrier="neighbours"
     )
