@@ -88,17 +88,23 @@ def build_problem(settings: Settings, log: Log) -> tuple[Problem, dict[str, str 
     if not workloads.needs_data(settings.workload):
         problem = workloads.build(settings.workload, None, batch_size, seed)
         return problem, {"sha256": None, "notice": None}
+    folder = prepare_data(settings, log)
+    data = datasets.load(folder)
+    if data.manifest["notice"]:  # a stand-in, too small for the batch that was asked for
+        batch_size = min(batch_size, data.manifest["batch_size"])
+    problem = workloads.build(settings.workload, data, batch_size, seed)
+    return problem, {name: data.manifest[name] for name in ("sha256", "notice")}
+
+
+def prepare_data(settings: Settings, log: Log) -> str:
+    """The folder with the data that `settings` learn from, made where it is missing."""
     from data_prep.prepare import Preparation, prepare
 
     wanted = Preparation(**{name: getattr(settings, name) for name in Preparation.__annotations__})
     folder = settings.data_dir or _data_folder(settings)
     mpi = settings.cluster == "mpi"
     on_root(lambda: _is_prepared(wanted, folder) or prepare(wanted, folder, log), mpi)
-    data = datasets.load(folder)
-    if data.manifest["notice"]:  # a stand-in, too small for the batch that was asked for
-        batch_size = min(batch_size, data.manifest["batch_size"])
-    problem = workloads.build(settings.workload, data, batch_size, seed)
-    return problem, {name: data.manifest[name] for name in ("sha256", "notice")}
+    return folder
 
 
 def _data_folder(settings: Settings) -> str:

@@ -1,0 +1,147 @@
+"""What is kept of a run: a row, one small JSON file while a sweep goes on, a line of JSONL later.
+
+A row has
+
+    key, cell, seed     which run it is; cell is GROUP/NAME
+    flags               name → value of those that differ from the defaults, but the seed
+    status              finished, diverged or failed
+    result              the JSON object that `experiments.train` prints
+    curve               column → values, one an evaluation: iteration, clock_seconds, train_loss,
+                        test_error, consensus_distance; None where a number is not finite
+    durations           seconds between the ends of consecutive iterations, K values
+    backup_workers      how many were not waited for in iteration k, K values
+    versions, commit    of what it was run with
+    reason, traceback   of a failed run instead of result, curve, durations and backup_workers
+
+durations and backup_workers are absent from runs of more than 1,000 iterations, backup_workers also
+where nobody is left out. Numbers in lists have five significant digits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import traceback
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cbdybw.errors import BadInput
+from cbdybw.storage import atomic
+from experiments import environment
+from experiments.cells import NOT_IN_KEY, Run
+from experiments.train import Outcome
+
+Row = dict[str, Any]
+
+CURVE = ("iteration", "clock_seconds", "train_loss", "test_error", "consensus_distance")
+LONGEST = 1000
+"""Iterations of which each one's duration is kept."""
+
+
+def ended(run: Run, outcome: Outcome) -> Row:
+    """The row of a run that came to its end, be it that it diverged."""
+    result = {name: value for name, value in outcome.result.items() if name not in NOT_IN_KEY}
+    row = _head(run, result["status"]) | {
+        "result": result,
+        "curve": {name: _short(m[name] for m in outcome.metrics) for name in CURVE},
+    }
+    if len(outcome.arrays["last_close"]) <= LONGEST:
+        ends = np.maximum.accumulate(np.maximum(outcome.arrays["last_close"], 0.0))
+        row["durations"] = _short(np.diff(ends, prepend=0.0).tolist())
+        if "backup_workers" in outcome.arrays:
+            row["backup_workers"] = _short(outcome.arrays["backup_workers"].tolist())
+    return row
+
+
+def failed(run: Run, error: BaseException) -> Row:
+    """The row of a run that raised `error`."""
+    lines = str(error).splitlines() or [""]
+    kind = type(error).__name__
+    reason = lines[0] if kind in ("BadInput", "Died") else f"{kind}: {lines[0]}"
+    story = "".join(traceback.format_exception(error))
+    return _head(run, "failed") | {"reason": reason, "traceback": story}
+
+
+def _head(run: Run, status: str) -> Row:
+    return {
+        "key": run.key,
+        "cell": run.cell.name,
+        "seed": run.seed,
+        "flags": _flags(run),
+        "status": status,
+        **_origin(),
+    }
+
+
+def _flags(run: Run) -> Row:
+    try:
+        settings = run.settings()
+    except BadInput:
+        lines = (line for line in run.cell.text.splitlines() if line.startswith("--"))
+        return dict(line.removeprefix("--").split("=", 1) for line in lines)
+    return {
+        field.name: getattr(settings, field.name)
+        for field in dataclasses.fields(settings)
+        if field.name != "seed" and getattr(settings, field.name) != field.default
+    }
+
+
+@cache
+def _origin() -> Row:
+    return {"versions": environment.versions(), "commit": environment.git()["commit"]}
+
+
+def _short(values: Iterable[float | None]) -> list[float | None]:
+    return [None if v is None else v if isinstance(v, int) else float(f"{v:.5g}") for v in values]
+
+
+class Store:
+    """The folder of a sweep's rows, one file a run, named after the run's key."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def read(self, run: Run) -> Row | None:
+        """The row of a run, None when it has none yet."""
+        path = self._path(run)
+        return atomic.read_json(path) if path.exists() else None
+
+    def write(self, run: Run, row: Row) -> None:
+        """Keep the row; it is there as a whole or not at all, whenever this process is killed."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(self._path(run), _line(row))
+
+    def forget(self, run: Run) -> None:
+        """Remove the row, if there is one."""
+        self._path(run).unlink(missing_ok=True)
+
+    def _path(self, run: Run) -> Path:
+        return self.folder / f"{run.key}.json"
+
+
+def collect(rows: Iterable[Row], out: Path) -> None:
+    """Write the rows of runs that came to an end into OUT/GROUP.jsonl, by cell and seed."""
+    groups: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: (row["cell"], row["seed"])):
+        if row["status"] != "failed":
+            groups.setdefault(row["cell"].partition("/")[0], []).append(row)
+    for group, members in groups.items():
+        atomic.write_text(out / f"{group}.jsonl", "".join(map(_line, members)))
+
+
+def collected(out: Path) -> dict[str, list[Row]]:
+    """Group → its rows, as `collect` wrote them."""
+    groups = {}
+    for path in sorted(out.glob("*.jsonl")):
+        with atomic.readable(path):
+            lines = atomic.read_bytes(path).decode().splitlines()
+            groups[path.stem] = [json.loads(line) for line in lines]
+    return groups
+
+
+def _line(row: Row) -> str:
+    return json.dumps(row, separators=(",", ":"), ensure_ascii=False, allow_nan=False) + "\n"
