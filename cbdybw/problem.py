@@ -17,7 +17,13 @@ class Evaluation(NamedTuple):
 class Problem(Protocol):
     """A learning problem over one flat float32 vector of `dim` parameters.
 
-    Optimiser state, where there is any, is part of the vector.
+    Optimiser state, where there is any, is part of the vector. A problem may also have
+
+        gradient_many(pairs: Sequence[tuple[np.ndarray, Any]]) -> list[np.ndarray]
+
+    the gradients at several (w, batch), in their order, each an array of its own and equal to
+    `gradient(w, batch)` within rounding. The virtual cluster uses it for workers that compute at
+    the same time. It is missing, or None, where one call for many would not be faster.
     """
 
     dim: int

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from cbdybw.clusters.batching import InFlight
 from cbdybw.clusters.network import Network
 from cbdybw.clusters.trace import Event, Span, Trace
 from cbdybw.clusters.virtual_worker import Activity, Alarm, VirtualWorker, suspend
@@ -72,6 +73,8 @@ class VirtualCluster:
     Args:
         delay: (rank, iteration) → seconds of one minibatch; see `clusters.delays`.
         network: how long messages travel; see `clusters.network`.
+        batch: evaluate calls that are in flight at the same time together, where their function
+            knows how; results are the same within rounding. See `clusters.batching`.
     """
 
     process, is_root = 0, True
@@ -87,6 +90,7 @@ class VirtualCluster:
         recorder: Recorder,
         servers: int = 0,
         saver: Saver | None = None,
+        batch: bool = False,
     ):
         self.size, self.seed, self.trace = size, seed, trace
         self.workers, self.servers = range(size - servers), range(size - servers, size)
@@ -94,6 +98,7 @@ class VirtualCluster:
         self.time = 0.0
         self._span, self._event = trace.span, trace.event
         self._delay, self._network, self._recorder, self._saver = delay, network, recorder, saver
+        self._begin = InFlight().begin if batch else None
         self._heap: list[tuple[float, int, Callable, Any]] = []
         self._number = 0  # of the events so far: ties are broken by age
         self._called_off = 0  # alarms that are still in the heap

@@ -86,12 +86,17 @@ class VirtualWorker(Worker):
             return fn(*args)
         cluster, rank = self._cluster, self.rank
         start = cluster.time
+        call = cluster._begin and cluster._begin(fn, args)  # None: evaluated here, by itself
         cluster._compute(self, index, work, until)
         finished = yield
         end = cluster.time
         self._span(rank, _COMPUTE, index, start, end)
         self._event(rank, end, _COMPUTED if finished else _INTERRUPTED, index, rank)
-        return fn(*args) if finished else INTERRUPTED
+        if finished:
+            return call() if call else fn(*args)
+        if call:
+            call.cancel()
+        return INTERRUPTED
 
     def send(self, dest: int, message: Message) -> None:
         self._cluster._post(self, dest, message)

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 
 import numpy as np
 
@@ -83,6 +84,13 @@ class FlatModel:
         g = self._gradient(*map(tf.convert_to_tensor, (w, x, y)))
         return g.numpy()  # a copy: TensorFlow reuses the memory of a tensor that it has freed
 
+    def gradients(self, w: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Gradients of n models at once, shape (n, dim): row i at w[i] over (x[i], y[i]).
+
+        Shapes: w (n, dim), x (n, samples, *features), y (n, samples).
+        """
+        return self._gradients(*map(tf.convert_to_tensor, (w, x, y))).numpy()
+
     def evaluate(self, w: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
         """Mean loss over (x, y) at `w`, and the share of its samples that are misclassified."""
         loss, wrong = self._quality(*map(tf.convert_to_tensor, (w, x, y)))
@@ -91,8 +99,11 @@ class FlatModel:
     def _logits(self, w: tf.Tensor, x: tf.Tensor, training: bool) -> tf.Tensor:
         # tf.split rather than slices: its gradient is one concatenation.
         parts = map(tf.reshape, tf.split(w, self._sizes), self._shapes)
+        return self._call(list(parts), x, training)
+
+    def _call(self, parts: list[tf.Tensor], x: tf.Tensor, training: bool) -> tf.Tensor:
         logits, _ = self._model.stateless_call(
-            list(parts), self._model.non_trainable_variables, x, training=training
+            parts, self._model.non_trainable_variables, x, training=training
         )
         return logits
 
@@ -101,6 +112,32 @@ class FlatModel:
             tape.watch(w)
             loss = _cross_entropy(self._logits(w, x, training=True), y)
         return tape.gradient(loss, w)
+
+    @cached_property
+    def _gradients(self) -> tf.types.experimental.ConcreteFunction:
+        """Traced when it is first needed: MPI ranks and large models never do."""
+        signature = (
+            tf.TensorSpec([None, self.dim], tf.float32),
+            tf.TensorSpec([None, None, *self._model.input_shape[1:]], tf.float32),
+            tf.TensorSpec([None, None], tf.int32),
+        )
+        return tf.function(self._gradients_graph).get_concrete_function(*signature)
+
+    def _gradients_graph(self, w: tf.Tensor, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        # w is cut before the map, not in it, where the gradient of a split would be sparse.
+        parts = [
+            tf.reshape(part, (-1, *shape))
+            for part, shape in zip(tf.split(w, self._sizes, axis=1), self._shapes, strict=True)
+        ]
+        slopes = tf.vectorized_map(lambda one: self._slopes(*one), (parts, x, y))
+        flat = [tf.reshape(g, (-1, n)) for g, n in zip(slopes, self._sizes, strict=True)]
+        return tf.concat(flat, axis=1)
+
+    def _slopes(self, parts: list[tf.Tensor], x: tf.Tensor, y: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(parts)
+            loss = _cross_entropy(self._call(parts, x, training=True), y)
+        return tape.gradient(loss, parts)
 
     def _quality_graph(
         self, w: tf.Tensor, x: tf.Tensor, y: tf.Tensor
