@@ -1,5 +1,6 @@
 """How workers synchronise: one module a family, each the paper's pseudo-code line by line."""
 
+from cbdybw.algorithms.allreduce import allreduce
 from cbdybw.algorithms.consensus import cb_full
 from cbdybw.algorithms.dybw import cb_dybw
 from cbdybw.algorithms.plan import Algorithm
@@ -14,5 +15,12 @@ ALGORITHMS = {
         cb_dybw,
         "arXiv 2102.06280, Algorithms 1 and 2",
         "a threshold decides in each iteration which slow neighbours are left out",
+    ),
+    "allreduce": Algorithm(
+        allreduce,
+        "synchronous SGD",
+        "every worker has the mean of all gradients",
+        family="allreduce",
+        omits="workers",
     ),
 }
