@@ -26,6 +26,12 @@ def placement() -> tuple[int, int] | None:
     return None
 
 
+def forget() -> None:
+    """From now on this process belongs to no launcher, and neither does what it starts."""
+    for variable in (name for pair in _RANK_AND_SIZE for name in pair):
+        os.environ.pop(variable, None)
+
+
 def mpirun(
     ranks: int, command: Sequence[str], ulfm: bool = True
 ) -> tuple[list[str], dict[str, str]]:
