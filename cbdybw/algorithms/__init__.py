@@ -3,7 +3,9 @@
 from cbdybw.algorithms.allreduce import allreduce
 from cbdybw.algorithms.consensus import cb_full
 from cbdybw.algorithms.dybw import cb_dybw
+from cbdybw.algorithms.pathsearch import dsgd_aau
 from cbdybw.algorithms.plan import Algorithm
+from cbdybw.algorithms.static import cb_static
 
 ALGORITHMS = {
     "cb_full": Algorithm(
@@ -15,6 +17,18 @@ ALGORITHMS = {
         cb_dybw,
         "arXiv 2102.06280, Algorithms 1 and 2",
         "a threshold decides in each iteration which slow neighbours are left out",
+    ),
+    "cb_static": Algorithm(
+        cb_static,
+        "arXiv 2102.06280, Algorithm 1 with S_j(k) = the |N_j| - b fastest neighbours",
+        "every worker waits for all but b of its neighbours",
+        policies=("carry", "drop", "late"),
+    ),
+    "dsgd_aau": Algorithm(
+        dsgd_aau,
+        "arXiv 2306.06559, DSGD-AAU with Pathsearch",
+        "as cb_dybw, with edges that are found on the way instead of a fixed path",
+        policies=("carry",),
     ),
     "allreduce": Algorithm(
         allreduce,

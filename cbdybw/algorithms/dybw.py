@@ -7,20 +7,39 @@ threshold is agreed on without a centre is this project's protocol; WORKSPACE_NO
 from __future__ import annotations
 
 import bisect
+from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Self
 
 import numpy as np
 
+from cbdybw.algorithms.consensus import offer, settle
+from cbdybw.algorithms.local import gradient
 from cbdybw.algorithms.plan import CLOSE, THRESHOLD, UPDATE, VISITED, Plan, State, message
 from cbdybw.clusters.worker import INTERRUPTED, Match, Message, Worker
-from cbdybw.mixing import combine, descend, metropolis
+from cbdybw.mixing import descend, metropolis
 from cbdybw.problem import Problem
 
 
 async def cb_dybw(worker: Worker, problem: Problem, plan: Plan, state: State) -> State:
-    """Algorithm 1 for worker j = `worker.rank`, from `state.k` on; returns its last state.
+    """Algorithms 1 and 2 for worker j = `worker.rank`, from `state.k` on; its last state."""
+    epochs = Dtur(len(plan.connecting), plan.edge_rule)
+    edges = plan.connecting_edges[worker.rank]
+    return await average_by_threshold(worker, problem, plan, state, epochs, edges)
+
+
+async def average_by_threshold(
+    worker: Worker,
+    problem: Problem,
+    plan: Plan,
+    state: State,
+    epochs: Epochs,
+    edges: Mapping[int, int],
+) -> State:
+    """Algorithm 1 with the threshold that `epochs` give; `edges` are those of worker j that can be
+    visited: neighbour i → number of the edge {i, j}.
 
     Straggler policies (a straggler has not finished when θ(k) comes):
         carry: it keeps computing and joins the iteration that is open when it finishes.
@@ -29,7 +48,7 @@ async def cb_dybw(worker: Worker, problem: Problem, plan: Plan, state: State) ->
         paper: as late, but the rest of its step costs no time (virtual cluster only).
     """
     j, neighbours = worker.rank, plan.neighbours[worker.rank]
-    threshold = Threshold(worker, plan, state)
+    threshold = Threshold(worker, plan, state, epochs, edges)
     k, w, g = state.k, state.w, state.gradient
     interruptible = plan.policy in ("drop", "paper")
     goes_alone = plan.policy in ("late", "paper")
@@ -37,13 +56,14 @@ async def cb_dybw(worker: Worker, problem: Problem, plan: Plan, state: State) ->
     while k < threshold.stop:
         if plan.cut_before(k):
             worker.record("resume", k=k)
-        if g is None:  # 1. a minibatch gradient at w_j(k-1)
+        if interruptible and threshold.fired >= k:  # heard of together with an earlier one
+            g = INTERRUPTED
+        elif g is None:  # 1. a minibatch gradient at w_j(k-1)
             until = threshold_from(k) if interruptible else None
-            batch = problem.batch(j, k)
-            g = await worker.compute(problem.gradient, w, batch, index=k, until=until)
+            g = await gradient(worker, problem, plan, w, k, until)
         if threshold.has_come(k):  # θ(k) came first: S_j(k) = ∅, P_jj(k) = 1
             if g is INTERRUPTED and goes_alone:
-                g = await worker.compute(problem.gradient, w, batch, index=k, work=0)
+                g = await gradient(worker, problem, plan, w, k, free=True)
             if goes_alone:
                 w = descend(w, plan.eta(k), g)
             if plan.policy != "carry":
@@ -52,14 +72,14 @@ async def cb_dybw(worker: Worker, problem: Problem, plan: Plan, state: State) ->
         elif threshold.stop <= k:  # the others have stopped before k
             break
         else:
-            local, g = descend(w, plan.eta(k), g), None  # 2. w̃_j(k)
+            own = offer(plan, k, w, g)  # 2. w̃_j(k)
             for i in neighbours:  # 3.
-                worker.send(i, Message(UPDATE, k, j, vector=local))
+                worker.send(i, Message(UPDATE, k, j, vector=own))
             updates = await threshold.wait(k)  # 4. until θ(k)
             row = await handshake(worker, k, neighbours, updates)  # 5.
             if threshold.stop <= k:
                 break
-            w = combine(row, {j: local, **updates})  # 6.
+            w, g = settle(plan, k, row, {j: own, **updates}, g), None  # 6.
             active = [i for i in row if i != j]
             worker.record("average", k=k, w=w, active=active, row=row)
             threshold.visited(k, active)
@@ -94,24 +114,24 @@ async def handshake(
 class Threshold:
     """Algorithm 2 (DTUR) at worker j: when θ(k) comes, and which edges have been visited.
 
-    The worker that sees an unvisited connecting edge complete, because it has finished and has the
-    other end's UPDATE(k), tells everybody that iteration k ends. That ends k and says no more: a
-    threshold may overtake an update on a real network, so the edge counts as visited only when the
-    handshake has shown that its two ends averaged.
+    The worker that sees an edge complete that is new in this epoch, because it has finished and has
+    the other end's UPDATE(k), tells everybody that iteration k ends. That ends k and says no more:
+    a threshold may overtake an update on a real network, so the edge counts as visited only when
+    the handshake has shown that its two ends averaged.
 
     Attributes:
         fired: the last iteration known to have ended.
         stop: the iteration before which everybody stops. Without consistent cuts some may learn
             too late, having gone on; the others then leave them alone.
-        dtur: the epochs.
     """
 
-    def __init__(self, worker: Worker, plan: Plan, state: State):
+    def __init__(
+        self, worker: Worker, plan: Plan, state: State, epochs: Epochs, edges: Mapping[int, int]
+    ):
         self._worker, self._plan = worker, plan
-        self._edges = plan.connecting_edges[worker.rank]
+        self._epochs, self._edges = epochs.restore(state.visits), edges
         self.fired = state.k - 1
         self.stop = plan.iterations if state.stop is None else state.stop
-        self.dtur = Dtur(len(plan.connecting), plan.edge_rule).restore(state.visits)
 
     def has_come(self, k: int) -> bool:
         """Whether θ(k) has come, or a later one. What is left of ended iterations is dropped."""
@@ -133,7 +153,7 @@ class Threshold:
             if m.body:  # the sender's time was over
                 self.stop = min(self.stop, self._plan.end_after(m.iteration))
         elif m.kind is VISITED:
-            self.dtur.visit(m.iteration, m.body[0])
+            self._epochs.visit(m.iteration, m.body[0])
 
     async def wait(self, k: int) -> dict[int, np.ndarray]:
         """Wait for θ(k), causing it where this worker is the one to see it; i → w̃_i(k).
@@ -163,9 +183,9 @@ class Threshold:
         return self._worker.size == 1 or any(self._is_new(i) for i in updates)
 
     def _is_new(self, i: int) -> bool:
-        """Whether the edge to neighbour i is a connecting one that this epoch has not visited."""
+        """Whether the edge to neighbour i would bring this epoch on."""
         n = self._edges.get(i)
-        return n is not None and self.dtur.unvisited(n)
+        return n is not None and self._epochs.unvisited(n)
 
     def _fire(self, k: int) -> None:
         """Tell everybody that iteration k ends, and whether the time is over."""
@@ -177,19 +197,19 @@ class Threshold:
         worker.broadcast(threshold)
 
     def visited(self, k: int, active: Iterable[int]) -> None:
-        """The lower end of each new active connecting edge tells everybody."""
+        """The lower end of each new active edge tells everybody."""
         j = self._worker.rank
         for i in active:
             if j < i and self._is_new(i):
                 n = self._edges[i]
                 self._worker.broadcast(Message(VISITED, k, j, body=(n,)))
-                self.dtur.visit(k, n)
+                self._epochs.visit(k, n)
 
     def state(self, k: int, w: np.ndarray, g: np.ndarray | None) -> State:
         """What lasts, after all news has been taken in."""
         self.hear(k)
         stop = self.stop if self.stop < self._plan.iterations else None
-        return State(k, w, g, self.dtur.log, stop)
+        return State(k, w, g, self._epochs.log, stop)
 
 
 def threshold_from(k: int) -> Match:
@@ -211,13 +231,14 @@ def update_or_news(k: int) -> Match:
     return matches
 
 
-class Dtur:
-    """The epochs of Algorithm 2: which connecting edges this epoch has visited (𝒫'_m).
+class Epochs(ABC):
+    """Which edges this epoch has visited (𝒫'_m): a log of visits, and what they come to.
 
     It knows the numbers of edges and iterations, and no network. Every worker replays the same
     VISITED messages in the order of k, so all agree, however late a message comes in. An epoch ends
-    when all edges are visited; the next begins with the next iteration. Rule "one" counts the
-    smallest still unvisited edge of an iteration, "all" counts all of them.
+    when the visited edges connect all workers; the next begins with the next iteration. Rule "one"
+    counts the smallest new edge of an iteration, "all" counts, in ascending order, every one that
+    is still new.
 
     Attributes:
         epoch: m, the number of epochs that are complete.
@@ -228,18 +249,25 @@ class Dtur:
         self._log = array("q")  # k · edges + number of the edge, ascending: 8 bytes a visit
         self._starts = [0]  # where in the log each epoch begins
         self.epoch = 0
-        self._epoch_of: dict[int, int] = {}  # the last epoch that visited the edge
-        self._left = edges  # unvisited edges of this epoch
         self._complete = -1  # the last iteration in which no more edges count
+        self._begin()
+
+    @abstractmethod
+    def unvisited(self, n: int) -> bool:
+        """Whether edge number n is new in this epoch."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """No edge is visited."""
+
+    @abstractmethod
+    def _add(self, n: int) -> bool:
+        """Edge n, a new one, is visited; whether that completes the epoch."""
 
     @property
     def log(self) -> np.ndarray:
         """All visits (k, edge number), ascending, shape (n, 2)."""
         return np.column_stack(np.divmod(np.array(self._log, np.int64), max(1, self._edges)))
-
-    def unvisited(self, n: int) -> bool:
-        """Whether this epoch has not visited edge number n."""
-        return self._epoch_of.get(n) != self.epoch
 
     def visit(self, k: int, n: int) -> None:
         """Edge number n took part in iteration k."""
@@ -252,7 +280,7 @@ class Dtur:
             log.insert(at, entry)
             self._recount(at)
 
-    def restore(self, log: Iterable[tuple[int, int]]) -> Dtur:
+    def restore(self, log: Iterable[tuple[int, int]]) -> Self:
         """Replay a saved log."""
         for k, n in log:
             self.visit(int(k), int(n))
@@ -260,16 +288,15 @@ class Dtur:
 
     def _count(self, at: int) -> None:
         k, n = divmod(self._log[at], self._edges)
-        if k <= self._complete or self._epoch_of.get(n) == self.epoch:
+        if k <= self._complete or not self.unvisited(n):
             return
-        self._epoch_of[n] = self.epoch
-        self._left -= 1
-        if self._one or self._left == 0:
+        connected = self._add(n)
+        if self._one or connected:
             self._complete = k
-        if self._left == 0:
+        if connected:
             self._starts.append(at + 1)
             self.epoch += 1
-            self._left = self._edges
+            self._begin()
 
     def _recount(self, at: int) -> None:
         """A message came late: count again from the start of the epoch that it belongs to."""
@@ -277,9 +304,21 @@ class Dtur:
             self._starts.pop()
             self.epoch -= 1
         first = self._starts[-1]
-        for n, epoch in self._epoch_of.items():
-            self._epoch_of[n] = min(epoch, self.epoch - 1)
-        self._left = self._edges
         self._complete = self._log[first - 1] // self._edges if first else -1
+        self._begin()
         for later in range(first, len(self._log)):
             self._count(later)
+
+
+class Dtur(Epochs):
+    """The epochs of Algorithm 2: each visits every connecting edge once."""
+
+    def unvisited(self, n: int) -> bool:
+        return n not in self._visited
+
+    def _begin(self) -> None:
+        self._visited: set[int] = set()
+
+    def _add(self, n: int) -> bool:
+        self._visited.add(n)
+        return len(self._visited) == self._edges
