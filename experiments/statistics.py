@@ -1,0 +1,131 @@
+"""Intervals of confidence over seeds: means, paired differences and ratios, fitted powers.
+
+All are Student's t at 95 %. With one seed there is a mean and no interval: its ends are nan, and so
+is whatever is computed from a run that diverged; no comparison with nan is ever true.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+LEVEL = 0.95
+Values = Mapping[int, float]
+"""Seed → a run's number."""
+
+
+class Interval(NamedTuple):
+    """An estimate, the ends of its interval of confidence, and from how many numbers it is."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+    def within(self, low: float, high: float) -> bool | None:
+        """Whether the truth lies in [low, high]: True where the whole interval does, False where
+        the estimate itself does not, None where the interval is too wide to tell. A lone number
+        has no interval and is taken as it is."""
+        if not low <= self.mean <= high:
+            return False
+        if self.n == 1:
+            return True
+        return True if low <= self.low and self.high <= high else None
+
+    def map(self, function) -> Interval:
+        """A monotone function of the estimate and of both ends."""
+        low, high = sorted((function(self.low), function(self.high)))
+        return Interval(function(self.mean), low, high, self.n)
+
+    def text(self, form: str = ".3g", unit: str = "") -> str:
+        """As it is printed: the estimate, its interval, the number of seeds."""
+        if math.isnan(self.mean):
+            return f"no number (n={self.n})"
+        ends = "" if math.isnan(self.low) else f" [{self.low:{form}}, {self.high:{form}}]"
+        return f"{self.mean:{form}}{ends}{unit} (n={self.n})"
+
+
+def mean(values: Sequence[float] | Values) -> Interval:
+    """The mean of independent numbers, one a seed."""
+    x = np.array(list(values.values() if isinstance(values, Mapping) else values), float)
+    if len(x) == 0:
+        return Interval(math.nan, math.nan, math.nan, 0)
+    half = _half(x)
+    return Interval(float(x.mean()), float(x.mean() - half), float(x.mean() + half), len(x))
+
+
+def _half(x: np.ndarray) -> np.ndarray | float:
+    """Half the interval's width, over the first axis."""
+    n = len(x)
+    if n < 2:
+        return np.full(x.shape[1:], math.nan)
+    return stats.t.ppf((1 + LEVEL) / 2, n - 1) * x.std(axis=0, ddof=1) / math.sqrt(n)
+
+
+def difference(a: Values, b: Values) -> Interval:
+    """a - b; of the seeds that both have, so that what a seed does to both is no noise."""
+    return mean([a[seed] - b[seed] for seed in _common(a, b)])
+
+
+def reduction(a: Values, b: Values) -> Interval:
+    """1 - a/b, by how much a is below b; paired like `difference`."""
+    return mean([1 - a[seed] / b[seed] for seed in _common(a, b)])
+
+
+def ratio(a: Values, b: Values) -> Interval:
+    """a/b, paired; a geometric mean [choice], so that b/a is its reciprocal."""
+    return mean([math.log(a[seed] / b[seed]) for seed in _common(a, b)]).map(math.exp)
+
+
+def _common(a: Values, b: Values) -> list[int]:
+    return sorted(a.keys() & b.keys())
+
+
+def power(x: Sequence[float], y: Sequence[float]) -> Interval:
+    """The exponent p of y ∝ x^p, by least squares of the logarithms; all must be positive."""
+    x, y = np.log(x), np.log(y)
+    if len(np.unique(x)) < 3:
+        return Interval(math.nan, math.nan, math.nan, len(x))
+    fit = stats.linregress(x, y)
+    half = stats.t.ppf((1 + LEVEL) / 2, len(x) - 2) * fit.stderr
+    return Interval(float(fit.slope), float(fit.slope - half), float(fit.slope + half), len(x))
+
+
+class Band(NamedTuple):
+    """The mean curve of several runs and its pointwise interval, each of shape (points,)."""
+
+    x: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def band(curves: Sequence[tuple[np.ndarray, np.ndarray]], points: int = 100) -> Band:
+    """Curves (x, y) with x ascending, between the last start and the first end of them.
+
+    Where all share their x those are the points, elsewhere `points` of equal distance.
+    """
+    first = curves[0][0]
+    if all(np.array_equal(x, first) for x, _ in curves):
+        at = first
+    else:
+        at = np.linspace(max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves), points)
+    y = np.array([np.interp(at, *curve) for curve in curves])
+    half = _half(y)
+    return Band(at, y.mean(axis=0), y.mean(axis=0) - half, y.mean(axis=0) + half)
+
+
+def crossing(x: np.ndarray, y: np.ndarray, target: float) -> float:
+    """Where y first comes down to `target`, linear between two evaluations; nan: nowhere.
+
+    The first evaluation below would be late by up to the distance between two of them.
+    """
+    below = np.flatnonzero(y <= target)
+    if len(below) == 0:
+        return math.nan
+    i = below[0]
+    return float(np.interp(target, [y[i], y[i - 1]], [x[i], x[i - 1]])) if i else float(x[0])
