@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -51,6 +51,16 @@ def build(spec: str, workers: int, seed: int) -> nx.Graph:
 def neighbours(graph: nx.Graph) -> list[tuple[int, ...]]:
     """N_j for every worker j, ascending; j itself is not among them."""
     return [tuple(sorted(graph[j])) for j in range(len(graph))]
+
+
+def colouring(workers: int, edges: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Worker → colour 0, 1, …, such that neighbours have different ones. Deterministic.
+
+    Greedy, each worker after one of its neighbours: a bipartite graph gets two colours.
+    """
+    graph = nx.empty_graph(workers)
+    graph.add_edges_from(edges)
+    return nx.greedy_color(graph, "connected_sequential_bfs")
 
 
 def ring(workers: int, seed: int) -> nx.Graph:

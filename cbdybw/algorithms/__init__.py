@@ -1,5 +1,6 @@
 """How workers synchronise: one module a family, each the paper's pseudo-code line by line."""
 
+from cbdybw.algorithms.ad_psgd import ad_psgd
 from cbdybw.algorithms.allreduce import allreduce
 from cbdybw.algorithms.consensus import cb_full
 from cbdybw.algorithms.dybw import cb_dybw
@@ -36,5 +37,13 @@ ALGORITHMS = {
         "every worker has the mean of all gradients",
         family="allreduce",
         omits="workers",
+    ),
+    "ad_psgd": Algorithm(
+        ad_psgd,
+        "arXiv 1710.06952, Algorithm 1",
+        "every worker averages with one random neighbour at a time and waits for nobody else",
+        family="gossip",
+        policies=("carry",),
+        omits="",
     ),
 }

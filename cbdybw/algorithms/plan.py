@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cbdybw import topology
 from cbdybw.clusters.worker import Kind, Match, Message, Worker
 from cbdybw.problem import Problem, Weightless
 
@@ -84,6 +85,15 @@ class Plan:
         for n, (i, j) in enumerate(self.connecting):
             numbers[i][j] = numbers[j][i] = n
         return numbers
+
+    @cached_property
+    def asked(self) -> Sequence[tuple[int, ...]]:
+        """For every worker j its neighbours of a higher colour, which AD-PSGD lets it ask."""
+        colour = topology.colouring(self.workers, self.edges)
+        return [
+            tuple(i for i in around if colour[i] > colour[j])
+            for j, around in enumerate(self.neighbours)
+        ]
 
 
 @dataclass

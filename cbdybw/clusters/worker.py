@@ -26,12 +26,12 @@ class Kind(IntEnum):
     PUSH = 1  # gradients of a worker, sent to a parameter server
     MODEL = 2  # a server's parameters, sent to a worker
     ASK = 3  # an estimate, sent to one neighbour that is to average with it (AD-PSGD)
-    ANSWER = 4  # the estimate of the neighbour asked
+    ANSWER = 4  # the average of the two
+    STEP = 5  # the sender has used one more gradient (AD-PSGD)
     THRESHOLD = 8  # iteration k ends now (DTUR)
     CLOSE = 9  # whose UPDATE(k) the sender has: one half of the handshake on an edge
     VISITED = 10  # an edge took part in iteration k (DTUR, Pathsearch)
     STOP = 11  # the iteration before which everyone stops
-    STEP = 12  # the sender has used one more gradient (AD-PSGD)
     PEER_LOST = 13  # made by the cluster when a peer dies
 
 
