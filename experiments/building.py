@@ -178,4 +178,10 @@ def build_cluster(settings: Settings, pieces: Pieces, **told: Any) -> Any:
         )
     from cbdybw.clusters.virtual import VirtualCluster
 
-    return VirtualCluster(settings.ranks, delay=pieces.delay, network=pieces.network, **told)
+    return VirtualCluster(
+        settings.ranks,
+        delay=pieces.delay,
+        network=pieces.network,
+        batch=settings.batch_gradients,
+        **told,
+    )
