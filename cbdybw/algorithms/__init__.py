@@ -2,8 +2,10 @@
 
 from cbdybw.algorithms.ad_psgd import ad_psgd
 from cbdybw.algorithms.allreduce import allreduce
+from cbdybw.algorithms.backup import dbw, ps_backup
 from cbdybw.algorithms.consensus import cb_full
 from cbdybw.algorithms.dybw import cb_dybw
+from cbdybw.algorithms.parameter_server import asp, bsp, ssp
 from cbdybw.algorithms.pathsearch import dsgd_aau
 from cbdybw.algorithms.plan import Algorithm
 from cbdybw.algorithms.static import cb_static
@@ -45,5 +47,42 @@ ALGORITHMS = {
         family="gossip",
         policies=("carry",),
         omits="",
+    ),
+    "bsp": Algorithm(
+        bsp,
+        "synchronous SGD at a parameter server",
+        "every iteration waits for all workers",
+        family="server",
+        omits="workers",
+    ),
+    "asp": Algorithm(
+        asp,
+        "asynchronous SGD at a parameter server",
+        "nobody waits for others",
+        family="server",
+        omits="",
+    ),
+    "ssp": Algorithm(
+        ssp,
+        "stale synchronous SGD at a parameter server",
+        "nobody is more than s steps ahead of the slowest worker",
+        family="server",
+        omits="",
+    ),
+    "ps_backup": Algorithm(
+        ps_backup,
+        "arXiv 1604.00981",
+        "every iteration waits for all but b workers",
+        family="server",
+        policies=("carry", "drop"),
+        omits="workers",
+    ),
+    "dbw": Algorithm(
+        dbw,
+        "arXiv 2004.14696",
+        "as ps_backup, with b chosen in every iteration",
+        family="server",
+        policies=("carry", "drop"),
+        omits="workers",
     ),
 }
