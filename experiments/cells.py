@@ -21,6 +21,7 @@ from pathlib import Path
 
 from cbdybw.errors import BadInput
 from cbdybw.learning.workloads import needs_data
+from cbdybw.storage import atomic
 from experiments.settings import Settings, from_flagfile
 
 PAPERS = sorted(folder.parent.name for folder in Path(__file__).parent.glob("*/cells"))
@@ -39,21 +40,26 @@ class Cell:
     """A flag file.
 
     Attributes:
-        name: GROUP/NAME.
+        path: where it is: …/GROUP/NAME.flags.
         text: its content.
         seeds: scale → the seeds of its runs there.
         seconds: how long a run takes, roughly, on one core.
     """
 
-    name: str
+    path: Path
     text: str
     seeds: dict[str, tuple[int, ...]]
     seconds: float
 
     @property
+    def name(self) -> str:
+        """GROUP/NAME."""
+        return f"{self.group}/{self.path.stem}"
+
+    @property
     def group(self) -> str:
         """What its rows are collected under."""
-        return self.name.partition("/")[0]
+        return self.path.parent.name
 
     @property
     def cluster(self) -> str:
@@ -90,18 +96,17 @@ class Run:
         return hashlib.sha256("\n".join(kept).encode()).hexdigest()[:12]
 
 
-def load(paper: str) -> dict[str, Cell]:
-    """All cells of a paper by name, in the order of names."""
+def load(paper: str) -> list[Cell]:
+    """All cells of a paper, in the order of their names."""
     if paper not in PAPERS:
         raise BadInput(f"--paper={paper}: not known; use {' or '.join(PAPERS)}")
-    root = Path(__file__).parent / paper / "cells"
-    cells = (read(path, root) for path in sorted(root.glob("*/*.flags")))
-    return {cell.name: cell for cell in cells}
+    return [read(path) for path in sorted(Path(__file__).parent.glob(f"{paper}/cells/*/*.flags"))]
 
 
-def read(path: Path, root: Path) -> Cell:
-    """The cell in a flag file below `root`; BadInput when its first lines lack something."""
-    text = path.read_text(encoding="utf-8")
+def read(path: Path) -> Cell:
+    """The cell in a flag file; BadInput when it cannot be read or lacks one of its first lines."""
+    with atomic.readable(path):
+        text = path.read_text(encoding="utf-8")
     head = dict(re.findall(r"^# ([\w ]+): (.+)$", text, re.MULTILINE))
     try:
         scales = map(_SCALE.fullmatch, head["scales"].split(", "))
@@ -112,14 +117,14 @@ def read(path: Path, root: Path) -> Cell:
             f"{path}: begins without lines such as '# scales: short seeds 0-4' and "
             "'# run time: 3 s'; make it again by the paper's cells.py"
         ) from None
-    return Cell(str(path.relative_to(root).with_suffix("")), text, seeds, seconds)
+    return Cell(path, text, seeds, seconds)
 
 
-def runs_of(cells: dict[str, Cell], scale: str) -> list[Run]:
+def runs_of(cells: list[Cell], scale: str) -> list[Run]:
     """All runs of a scale, the longest first: so jobs that share them end together."""
     if scale not in SCALES:
         raise BadInput(f"--scale={scale}: not known; use {' or '.join(SCALES)}")
-    runs = [Run(cell, seed) for cell in cells.values() for seed in cell.seeds.get(scale, ())]
+    runs = [Run(cell, seed) for cell in cells for seed in cell.seeds.get(scale, ())]
     return sorted(runs, key=lambda run: -run.cell.seconds)
 
 

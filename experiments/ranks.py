@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO
 
 from cbdybw.clusters.launch import mpirun
-from experiments import rows
+from experiments import rows, sweep
 from experiments.cells import Run
 from experiments.rows import Row
 from experiments.sweep import Place
@@ -18,12 +18,8 @@ from experiments.sweep import Place
 POLL = 0.1  # seconds
 
 
-class RanksFailed(RuntimeError):
-    """The ranks ended before their time; the message begins with the last line that they said."""
-
-
 def each(
-    runs: Iterable[Run], paper: str, place: Place, begun: Callable[[Run], None]
+    runs: Iterable[Run], place: Place, begun: Callable[[Run], None]
 ) -> Iterator[tuple[Run, Row]]:
     """Do runs on this machine's ranks, one after the other; each with its row, as they end.
 
@@ -37,12 +33,12 @@ def each(
     for ranks, waiting in sorted(by_ranks.items()):
         while waiting:
             with tempfile.TemporaryFile("w+") as said:
-                yield from _together(ranks, waiting, paper, place, begun, said)
+                yield from _together(ranks, waiting, place, begun, said)
                 if waiting:
                     said.seek(0)
-                    lines = said.read().strip().splitlines() or ["its ranks ended in silence"]
+                    story = said.read().strip() or "its ranks ended in silence"
                     run = waiting.pop(0)
-                    row = rows.failed(run, RanksFailed("\n".join([lines[-1], *lines])))
+                    row = rows.failed(run, story.splitlines()[-1], story)
                     place.store.write(run, row)
                     yield run, row
 
@@ -50,14 +46,13 @@ def each(
 def _together(
     ranks: int,
     waiting: list[Run],
-    paper: str,
     place: Place,
     begun: Callable[[Run], None],
     said: IO[str],
 ) -> Iterator[tuple[Run, Row]]:
     """One mpirun; takes those that have ended off `waiting`, whose first one is running."""
-    command = [sys.executable, "-m", "experiments.sweep", f"--paper={paper}", f"--out={place.out}"]
-    command += [f"--raw_dir={place.raw_dir}", *map(str, waiting)]
+    command = [sys.executable, "-m", "experiments.sweep", f"--out={place.out}"]
+    command += [f"--raw_dir={place.raw_dir}", *map(sweep.argument, waiting)]
     argv, environment = mpirun(ranks, command)
     begun(waiting[0])
     with subprocess.Popen(argv, env=environment, stdout=said, stderr=said) as process:

@@ -63,14 +63,14 @@ def reproduce(
     """
     wanted = [run for run in every if run.cell.cluster in clusters]
     ours = share.of(wanted)
-    run_all(ours, paper, share.jobs, place, steps)
+    run_all(ours, share.jobs, place, steps)
     if all(map(place.store.read, wanted)):
         rows.collect(filter(None, map(place.store.read, every)), place.out)
         draw(paper, place.out, steps)
     return [row for row in map(place.store.read, ours) if row and row["status"] == "failed"]
 
 
-def run_all(runs: list[Run], paper: str, jobs: int, place: Place, steps: Steps) -> None:
+def run_all(runs: list[Run], jobs: int, place: Place, steps: Steps) -> None:
     """Do those of `runs` that are not done yet: first on the virtual cluster, then on MPI."""
     todo = sweep.unfinished(runs, place.store)
     if not todo:
@@ -80,7 +80,7 @@ def run_all(runs: list[Run], paper: str, jobs: int, place: Place, steps: Steps) 
         step.note("prepared")
     virtual, mpi = ([run for run in able if run.cell.cluster == c] for c in cells.CLUSTERS)
     follow("Virtual cluster", virtual, jobs, partial(sweep.each, virtual, place, jobs), steps)
-    follow("MPI ranks", mpi, 1, partial(ranks.each, mpi, paper, place), steps)
+    follow("MPI ranks", mpi, 1, partial(ranks.each, mpi, place), steps)
 
 
 def draw(paper: str, out: Path, steps: Steps) -> None:

@@ -11,7 +11,8 @@ A row has
     durations           seconds between the ends of consecutive iterations, K values
     backup_workers      how many were not waited for in iteration k, K values
     versions, commit    of what it was run with
-    reason, traceback   of a failed run instead of result, curve, durations and backup_workers
+    reason, story       of a failed run instead of result, curve, durations and backup_workers: a
+                        line, and the traceback or what the ranks said
 
 durations and backup_workers are absent from runs of more than 1,000 iterations, backup_workers also
 where nobody is left out. Numbers in lists have five significant digits.
@@ -21,7 +22,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import traceback
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -57,13 +57,9 @@ def ended(run: Run, outcome: Outcome) -> Row:
     return row
 
 
-def failed(run: Run, error: BaseException) -> Row:
-    """The row of a run that raised `error`."""
-    lines = str(error).splitlines() or [""]
-    kind = type(error).__name__
-    reason = lines[0] if kind in ("BadInput", "Died") else f"{kind}: {lines[0]}"
-    story = "".join(traceback.format_exception(error))
-    return _head(run, "failed") | {"reason": reason, "traceback": story}
+def failed(run: Run, reason: str, story: str = "") -> Row:
+    """The row of a run that did not come to its end; `story` is all that there is to say of it."""
+    return _head(run, "failed") | {"reason": reason, "story": story}
 
 
 def _head(run: Run, status: str) -> Row:
@@ -106,9 +102,9 @@ class Store:
         self.folder = folder
 
     def read(self, run: Run) -> Row | None:
-        """The row of a run, None when it has none yet."""
+        """The row of a run, None when it has none yet; under the name that its cell has today."""
         path = self._path(run)
-        return atomic.read_json(path) if path.exists() else None
+        return atomic.read_json(path) | {"cell": run.cell.name} if path.exists() else None
 
     def write(self, run: Run, row: Row) -> None:
         """Keep the row; it is there as a whole or not at all, whenever this process is killed."""

@@ -1,6 +1,6 @@
 """A sweep: runs of cells, each of which leaves one row in OUT/raw.
 
-    python -m experiments.sweep --paper=cb_dybw --out=OUT GROUP/NAME@SEED …
+    python -m experiments.sweep --out=OUT experiments/cb_dybw/cells/GROUP/NAME.flags@SEED …
 
 does the runs that are named, one after the other in this process, or under mpirun in these ranks.
 `experiments.reproduce` does those of a scale, many at once. A run that has a row is not done again
@@ -9,6 +9,7 @@ by `unfinished`, so that a killed sweep goes on where it was; one that failed is
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -64,7 +65,7 @@ def prepare_data(runs: Iterable[Run], place: Place, log: Callable[[str], None]) 
                     raise
             able.append(run)
         except BadInput as error:
-            place.store.write(run, rows.failed(run, error))
+            place.store.write(run, rows.failed(run, str(error)))
     return able
 
 
@@ -76,7 +77,7 @@ def each(
         [(run, place) for run in runs], _work, jobs, lambda task: begun(task[0])
     ):
         if isinstance(row, pool.Died):
-            row = rows.failed(run, row)
+            row = rows.failed(run, str(row))
             place.store.write(run, row)
         yield run, row
 
@@ -85,29 +86,36 @@ def _work(task: tuple[Run, Place]) -> Row:
     run, place = task
     try:
         row = rows.ended(run, train.outcome(run.settings(place.raw_dir), log=_silent))
+    except BadInput as error:
+        row = rows.failed(run, str(error))
     except Exception as error:  # whatever it is, it stands in the row and ends no other run
-        row = rows.failed(run, error)
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        row = rows.failed(run, reason, traceback.format_exc())
     place.store.write(run, row)
     return row
 
 
-def in_this_process(names: Iterable[str], paper: str, place: Place) -> None:
-    """Do the runs that are named GROUP/NAME@SEED, on each rank if there are several.
+def in_this_process(runs: Iterable[Run], place: Place) -> None:
+    """Do runs one after the other, on each rank if there are several.
 
     Whatever ends one of them is raised: among ranks a failure has to end them all.
     """
-    known = cells.load(paper)
-    for run in [_named(name, known) for name in names]:
+    for run in runs:
         outcome = train.outcome(run.settings(place.raw_dir), log=_silent)
         if outcome is not None:
             place.store.write(run, rows.ended(run, outcome))
 
 
-def _named(name: str, known: dict[str, cells.Cell]) -> Run:
-    cell, _, seed = name.partition("@")
-    if cell not in known or not seed.isdecimal():
-        raise BadInput(f"{name}: no run; write GROUP/NAME@SEED with a cell of the paper's")
-    return Run(known[cell], int(seed))
+def argument(run: Run) -> str:
+    """How the binary is told of a run."""
+    return f"{run.cell.path}@{run.seed}"
+
+
+def _named(argument: str) -> Run:
+    path, _, seed = argument.rpartition("@")
+    if not seed.isdecimal():
+        raise BadInput(f"{argument}: no run; write FLAGFILE@SEED, such as cells/mpi/a.flags@0")
+    return Run(cells.read(Path(path)), int(seed))
 
 
 def _silent(line: str) -> None:
@@ -117,8 +125,8 @@ def _silent(line: str) -> None:
 def main(argv: list[str]) -> None:
     """The binary."""
     with guard():
-        values = flags.FLAGS
-        in_this_process(argv[1:], values.paper, Place(Path(values.out), values.raw_dir))
+        place = Place(Path(flags.FLAGS.out), flags.FLAGS.raw_dir)
+        in_this_process(map(_named, argv[1:]), place)
 
 
 def _parse(argv: list[str]) -> list[str]:
@@ -130,7 +138,6 @@ def _parse(argv: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("paper", "cb_dybw", f"whose cells: {', '.join(cells.PAPERS)}")
     flags.DEFINE_string("out", None, "folder of the sweep", required=True)
     flags.DEFINE_string("raw_dir", "", "folder of original files, where data has to be prepared")
     app.run(main, flags_parser=_parse)
