@@ -7,7 +7,7 @@ is whatever is computed from a run that diverged; no comparison with nan is ever
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,17 +36,34 @@ class Interval(NamedTuple):
             return True
         return True if low <= self.low and self.high <= high else None
 
-    def map(self, function) -> Interval:
+    def map(self, function: Callable[[float], float]) -> Interval:
         """A monotone function of the estimate and of both ends."""
         low, high = sorted((function(self.low), function(self.high)))
         return Interval(function(self.mean), low, high, self.n)
 
-    def text(self, form: str = ".3g", unit: str = "") -> str:
-        """As it is printed: the estimate, its interval, the number of seeds."""
+    @property
+    def half(self) -> float:
+        """Half the interval's width."""
+        return (self.high - self.low) / 2
+
+    def text(self, form: str = ".3g") -> str:
+        """As it is printed: the estimate and the ends of its interval, if it has one."""
         if math.isnan(self.mean):
-            return f"no number (n={self.n})"
+            return "not reached"
         ends = "" if math.isnan(self.low) else f" [{self.low:{form}}, {self.high:{form}}]"
-        return f"{self.mean:{form}}{ends}{unit} (n={self.n})"
+        return f"{self.mean:{form}}{ends}"
+
+    def plus_minus(self, form: str = ".1f") -> str:
+        """The same with half the interval's width: `62.2 ± 0.4`."""
+        if math.isnan(self.mean):
+            return "not reached"
+        half = "" if math.isnan(self.low) else f" ± {self.half:{form}}"
+        return f"{self.mean:{form}}{half}"
+
+    def percent(self) -> str:
+        """`62.2 ± 0.4 %` of a fraction."""
+        text = self.map(lambda x: 100 * x).plus_minus()
+        return text if math.isnan(self.mean) else f"{text} %"
 
 
 def mean(values: Sequence[float] | Values) -> Interval:

@@ -151,24 +151,10 @@ def _line(e: Entry) -> list[str]:
         e.way if other else f"{FULL}, global",
         f"{e.seconds.mean:.3f}",
         "–" if e.exact is None else f"{e.exact:.3f}",
-        percent(e.shorter) if other else "–",
+        e.shorter.percent() if other else "–",
         f"{100 * e.exact_shorter:.1f} %" if other and e.exact_shorter is not None else "–",
-        percent(e.shorter_learning) if other and e.shorter_learning.n else "–",
+        e.shorter_learning.percent() if other and e.shorter_learning.n else "–",
         f"{e.used:.2f}",
-        _plain(statistics.mean(e.to_target)) if e.to_target else "–",
-        percent(e.sooner) if other and e.sooner.n else "–",
+        statistics.mean(e.to_target).plus_minus() if e.to_target else "–",
+        e.sooner.percent() if other and e.sooner.n else "–",
     ]
-
-
-def percent(x: Interval) -> str:
-    """`62.2 %`, with half the interval's width where there is one."""
-    if x.mean != x.mean:
-        return "not reached"
-    half = "" if x.low != x.low else f" ± {50 * (x.high - x.low):.1f}"
-    return f"{100 * x.mean:.1f}{half} %"
-
-
-def _plain(x: Interval) -> str:
-    if x.mean != x.mean:
-        return "not reached"
-    return f"{x.mean:.1f}" + ("" if x.low != x.low else f" ± {(x.high - x.low) / 2:.1f}")

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from experiments.cb_dybw import alone, look
-from experiments.cb_dybw.law_table import COLUMNS, FULL, Entry, entries, percent
+from experiments.cb_dybw.law_table import COLUMNS, FULL, Entry, entries
 from experiments.figures import STYLE
 
 TITLE = "Delay laws, policies and clocks"
@@ -59,11 +59,11 @@ def draw(rows: list[dict[str, Any]]) -> dict[str, Figure]:
 
 def _shorter(e: Entry) -> tuple[float, str]:
     exact = "" if e.exact_shorter is None else f"\nexact {100 * e.exact_shorter:.1f} %"
-    return e.shorter.mean, f"{percent(e.shorter)}{exact}"
+    return e.shorter.mean, f"{e.shorter.percent()}{exact}"
 
 
 def _sooner(e: Entry) -> tuple[float, str]:
-    return e.sooner.mean, percent(e.sooner).replace(" ± ", "\n± ")
+    return e.sooner.mean, e.sooner.percent().replace(" ± ", "\n± ")
 
 
 def _used(e: Entry) -> tuple[float, str]:

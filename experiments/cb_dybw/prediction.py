@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import matplotlib
+import numpy as np
 from matplotlib.figure import Figure
 
 from experiments import statistics
@@ -68,7 +69,7 @@ def draw(rows: list[dict[str, Any]]) -> dict[str, Figure]:
         x, y = p.predicted, p.measured
         color = look.LINES[p.algorithm]["color"]
         axes.errorbar(
-            x.mean, y.mean, _half(y), _half(x),
+            x.mean, y.mean, np.nan_to_num(y.half), np.nan_to_num(x.half),
             fmt="o", color=color, capsize=2, label=f"{p.title}: {100 * p.error.mean:+.1f} %",
         )  # fmt: skip
     _label(axes, found)
@@ -81,11 +82,6 @@ def draw(rows: list[dict[str, Any]]) -> dict[str, Figure]:
     axes.set_ylabel("measured mean iteration, wall seconds on MPI")
     look.note(figure, [r for p in found for r in p.runs])
     return {"prediction": figure}
-
-
-def _half(x: Interval) -> float:
-    half = (x.high - x.low) / 2
-    return half if half == half else 0.0
 
 
 def _label(axes: Any, found: list[Point]) -> None:

@@ -201,7 +201,7 @@ def _rate(runs: list[Result]) -> Figure:
         for n, of_n in by_n.items():
             by_k = {k: mine for (k,), mine in split(of_n, "iterations").items()}
             means = [statistics.mean(values(mine, mean_gradient)) for mine in by_k.values()]
-            half = np.nan_to_num([(m.high - m.low) / 2 for m in means])
+            half = np.nan_to_num([m.half for m in means])
             axes.errorbar(
                 [n * k for k in by_k], [m.mean for m in means], half,
                 marker=f"${n}$", markersize=8, capsize=2, linestyle="none", color=line["color"],
