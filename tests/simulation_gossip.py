@@ -172,6 +172,9 @@ class Run:
         self.cuts[k] = Cut(cluster.time, self._saved, spans, events)
         self._saved = {}
 
+    def sha256(self) -> str:
+        return self.trace.sha256(self.states[rank].w for rank in sorted(self.states))
+
 
 def run(scenario: Scenario, cut: Cut | None = None) -> Run:
     """Run the scenario from its start, or from a cut of an earlier run."""
@@ -274,7 +277,7 @@ def main() -> None:
     result = run(scenario)
     check(scenario, result)
     check_resumed(scenario, result)
-    print("fine")
+    print(f"fine: trace_sha256 {result.sha256()}")
 
 
 if __name__ == "__main__":
