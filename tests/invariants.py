@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import networkx as nx
 import numpy as np
+from networkx.utils import UnionFind
 
 from cbdybw import mixing
+from cbdybw.clusters.worker import INTERRUPTED, Worker
 
 
 class Average(NamedTuple):
@@ -22,15 +24,30 @@ class Average(NamedTuple):
     w: np.ndarray
 
 
+def watch_gradients(worker: Worker, told: Callable[[np.ndarray], None]) -> None:
+    """Have `told` called with every gradient that the worker finishes."""
+    compute = worker.compute
+
+    async def watched(*args, **keys):
+        g = await compute(*args, **keys)
+        if g is not INTERRUPTED:
+            told(g)
+        return g
+
+    worker.compute = watched
+
+
 def check_averages(
     workers: int,
     neighbours: Sequence[Sequence[int]],
     averages: Iterable[Average],
     sent: Mapping[tuple[int, int], np.ndarray],
+    steps: Mapping[tuple[int, int], np.ndarray],
 ) -> set[tuple[int, int, int]]:
     """Assert the invariants of every executed P(k); the active edges (k, i, j), i < j.
 
-    `sent[k, j]` is the w̃_j(k) that worker j sent (a worker without neighbours sends none).
+    `sent[k, j]` is what worker j sent in k (without neighbours it sends nothing), `steps[k, j]`
+    what it took off the average afterwards: η(k) g_j under cta, nothing under atc.
     """
     by_iteration: dict[int, dict[int, Average]] = defaultdict(dict)
     for average in averages:
@@ -50,7 +67,7 @@ def check_averages(
         if not local:
             continue
         before = np.array([local[j] for j in sorted(done)], np.float64)
-        after = np.array([done[j].w for j in sorted(done)], np.float64)
+        after = np.array([done[j].w + steps.get((k, j), 0) for j in sorted(done)], np.float64)
         rows = sorted(done)
         tolerance = 1e-6 * max(1e-30, np.abs(before).max())
         # Only vectors sent for k are averaged at k ...
@@ -62,30 +79,36 @@ def check_averages(
 
 def check_epochs(
     workers: int,
-    connecting: Sequence[tuple[int, int]],
+    candidates: Sequence[tuple[int, int]],
     rule: str,
     edges: set[tuple[int, int, int]],
     logs: Sequence[np.ndarray],
 ) -> int:
     """Assert that visits are true and that epochs connect; the number of complete epochs.
 
+    `candidates` are the edges that visits number: DTUR's connecting edges, Pathsearch's edges of
+    the graph. An edge of either is new in an epoch when it joins what the epoch has not joined yet.
     `logs[j]` is the log of worker j, (k, number of the edge), of a run that has ended or of a
     consistent cut. At the end workers may lack what was still under way when they finished; at a
     cut they agree: see `check_agreement`.
     """
     known = set().union(*(map(tuple, log.tolist()) for log in logs))
     for k, n in known:
-        assert (k, *connecting[n]) in edges, f"edge {connecting[n]} was not active in {k}"
+        assert (k, *candidates[n]) in edges, f"edge {candidates[n]} was not active in {k}"
 
-    unvisited, begin, complete = set(range(len(connecting))), 0, 0
+    joined, joins, begin, complete = UnionFind(range(workers)), 0, 0, 0
     for k in sorted({k for k, _ in known}):
-        new = sorted(unvisited & {n for at, n in known if at == k})
-        unvisited -= set(new[:1] if rule == "one" else new)
-        if not unvisited:
+        counted = 0
+        for i, j in (candidates[n] for n in sorted(n for at, n in known if at == k)):
+            if joined[i] != joined[j] and not (rule == "one" and counted):
+                joined.union(i, j)
+                counted += 1
+        joins += counted
+        if joins == workers - 1:
             union = nx.empty_graph(workers)
             union.add_edges_from((i, j) for at, i, j in edges if begin <= at <= k)
             assert nx.is_connected(union), f"epoch {complete}: iterations {begin} to {k}"
-            unvisited, begin, complete = set(range(len(connecting))), k + 1, complete + 1
+            joined, joins, begin, complete = UnionFind(range(workers)), 0, k + 1, complete + 1
     return complete
 
 

@@ -1,9 +1,10 @@
-"""Deterministic simulation: a whole run of cb-Full or cb-DyBW, drawn from one seed, and checked.
+"""Deterministic simulation: a whole run of a consensus algorithm, drawn from one seed, and checked.
 
     python -m tests.simulation --seed=123
 
 runs that seed alone and prints what was drawn. Graph, connecting edges, delays (ties and zeros
-among them), network, policy, cuts and time limit all follow from the seed.
+among them), network, policy, order of a step, local steps, backup workers, cuts and time limit all
+follow from the seed.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 import argparse
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import networkx as nx
@@ -20,17 +22,27 @@ import numpy as np
 
 from cbdybw import topology
 from cbdybw.algorithms import ALGORITHMS
-from cbdybw.algorithms.dybw import Dtur
+from cbdybw.algorithms.epochs import Dtur, Epochs
+from cbdybw.algorithms.pathsearch import Pathsearch
 from cbdybw.algorithms.plan import Plan, State
+from cbdybw.algorithms.static import LEAD
 from cbdybw.clusters import delays
 from cbdybw.clusters.network import Network
 from cbdybw.clusters.trace import Event, Trace, decode
 from cbdybw.clusters.virtual import VirtualCluster
-from cbdybw.clusters.worker import Kind
+from cbdybw.clusters.worker import Kind, Worker
 from cbdybw.learning.quadratic import Quadratic
-from tests.invariants import Average, check_agreement, check_averages, check_epochs
+from tests.invariants import (
+    Average,
+    check_agreement,
+    check_averages,
+    check_epochs,
+    watch_gradients,
+)
 
 DIM = 4
+
+ALGORITHM = ("cb_full", "cb_dybw", "cb_dybw", "cb_static", "cb_static", "dsgd_aau")
 
 LAWS = (
     "none",
@@ -60,6 +72,24 @@ class Scenario:
         return len(self.plan.neighbours)
 
     @property
+    def waits_for_all(self) -> bool:
+        """Whether nobody is ever left out."""
+        static = self.algorithm == "cb_static" and self.plan.backup_workers == 0
+        return static or self.algorithm == "cb_full"
+
+    @property
+    def candidates(self) -> Sequence[tuple[int, int]]:
+        """The edges that visits number."""
+        return self.plan.connecting if self.algorithm == "cb_dybw" else self.plan.edges
+
+    @property
+    def epochs(self) -> Epochs:
+        """What the algorithm's visits come to, without any."""
+        if self.algorithm == "cb_dybw":
+            return Dtur(len(self.candidates), self.plan.edge_rule)
+        return Pathsearch(self.candidates, self.workers, self.plan.edge_rule)
+
+    @property
     def command(self) -> str:
         return f"python -m tests.simulation --seed={self.seed}"
 
@@ -69,20 +99,23 @@ def draw(seed: int) -> Scenario:
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 10))
     graph = _graph(rng, n)
-    checkpoint_every = int(rng.choice([0, 0, 1, 3, 7]))
+    algorithm = str(rng.choice(ALGORITHM))
+    least = min(degree for _, degree in graph.degree)
     plan = Plan(
         topology.neighbours(graph),
         _connecting(rng, graph),
         nx.diameter(graph),
         eta=lambda k: 0.3,
         iterations=int(rng.integers(1, 40)),
-        policy=str(rng.choice(["carry", "drop", "late", "paper"])),
+        policy=str(rng.choice(ALGORITHMS[algorithm].policies)),
         edge_rule=str(rng.choice(["one", "all"])),
         barrier=str(rng.choice(["global", "neighbours"])),
         max_time=float(rng.choice([math.inf] * 5 + [0.0, 2.0, 6.0])),
-        checkpoint_every=checkpoint_every,
+        checkpoint_every=int(rng.choice([0, 0, 1, 3, 7])),
+        combine=str(rng.choice(["atc", "cta"])),
+        local_steps=int(rng.choice([1, 1, 3])),
+        backup_workers=int(rng.integers(least + 1)),
     )
-    algorithm = "cb_dybw" if rng.random() < 0.8 else "cb_full"
     return Scenario(seed, algorithm, plan, str(rng.choice(LAWS)), _network(rng, n))
 
 
@@ -148,20 +181,56 @@ class Run:
     averages: list[Average] = field(default_factory=list)
     skips: list[tuple[int, int]] = field(default_factory=list)  # (k, rank)
     resumed: list[tuple[int, int]] = field(default_factory=list)  # (k, rank)
-    sent: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)  # (k, rank) → w̃
+    estimates: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)  # as they came
+    gradients: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)  # the last by then
+    sent: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)  # UPDATE(k) of a rank
+    closes: dict[tuple[int, int], tuple[int, ...]] = field(
+        default_factory=dict
+    )  # S_j(k)
     posted: dict[tuple[int, int], list] = field(default_factory=lambda: defaultdict(list))
     heard: dict[int, int] = field(default_factory=dict)  # rank → VISITED it got before its end
     states: dict[int, State] = field(default_factory=dict)
     cuts: dict[int, Cut] = field(default_factory=dict)
     _saved: dict[int, State] = field(default_factory=dict)
+    _gradient: dict[int, np.ndarray] = field(default_factory=dict)
 
     def record(self, rank: int, time: float, event: str, fields: dict[str, Any]) -> None:
         k = fields["k"]
-        if event == "average":
+        if event == "resume":
+            self.resumed.append((k, rank))
+            return
+        self.estimates[k, rank] = fields["w"]
+        self.gradients[k, rank] = self._gradient.get(rank)  # None: all were abandoned
+        if event == "skip":
+            self.skips.append((k, rank))
+        else:
             members = tuple(fields["active"])
             self.averages.append(Average(k, rank, members, fields["row"], fields["w"]))
-        else:
-            {"skip": self.skips, "resume": self.resumed}[event].append((k, rank))
+
+    def listen(self, worker: Worker, state: State) -> None:
+        """Write down what the worker begins with, computes and sends."""
+        self.estimates[state.k - 1, worker.rank] = state.w
+        self._gradient[worker.rank] = state.gradient
+        watch_gradients(worker, partial(self._gradient.__setitem__, worker.rank))
+        send, broadcast = worker.send, worker.broadcast
+
+        def note(dest, message):
+            if message.kind is Kind.UPDATE:
+                self.sent[message.iteration, worker.rank] = message.vector
+            elif message.kind is Kind.CLOSE:
+                self.closes[message.iteration, worker.rank] = message.body
+            self.posted[worker.rank, dest].append((int(message.kind), message.iteration))
+
+        def noted_send(dest, message):
+            note(dest, message)
+            send(dest, message)
+
+        def noted_broadcast(message):
+            for dest in set(range(worker.size)) - {worker.rank}:
+                note(dest, message)
+            broadcast(message)
+
+        worker.send, worker.broadcast = noted_send, noted_broadcast
 
     def save(self, rank: int, state: State) -> None:
         self._saved[rank] = state
@@ -192,9 +261,9 @@ def run(scenario: Scenario, cut: Cut | None = None) -> Run:
     algorithm = ALGORITHMS[scenario.algorithm].run
 
     async def main(worker):
-        _listen(worker, result)
         first = State(0, problem.initial(worker.rng("init", 0)))
         state = cut.states[worker.rank] if cut else first
+        result.listen(worker, state)
         state = await algorithm(worker, problem, scenario.plan, state)
         rank, kind, _, _ = decode(result.trace.events["code"])
         result.heard[worker.rank] = int(((rank == worker.rank) & (kind == Kind.VISITED)).sum())
@@ -204,54 +273,76 @@ def run(scenario: Scenario, cut: Cut | None = None) -> Run:
     return result
 
 
-def _listen(worker, result: Run) -> None:
-    """Write down what the worker sends."""
-    send, broadcast = worker.send, worker.broadcast
-
-    def note(dest, message):
-        if message.kind is Kind.UPDATE:
-            result.sent[message.iteration, worker.rank] = message.vector
-        result.posted[worker.rank, dest].append((int(message.kind), message.iteration))
-
-    def noted_send(dest, message):
-        note(dest, message)
-        send(dest, message)
-
-    def noted_broadcast(message):
-        for dest in set(range(worker.size)) - {worker.rank}:
-            note(dest, message)
-        broadcast(message)
-
-    worker.send, worker.broadcast = noted_send, noted_broadcast
-
-
 def check(scenario: Scenario, result: Run) -> None:
     """Assert everything that must hold in a run, at every iteration."""
     plan, n = scenario.plan, scenario.workers
-    edges = check_averages(n, plan.neighbours, result.averages, result.sent)
+    steps = {}
+    if plan.combine == "cta":
+        steps = {(a.k, a.j): plan.eta(a.k) * result.gradients[a.k, a.j] for a in result.averages}
+    edges = check_averages(n, plan.neighbours, result.averages, result.sent, steps)
+    _check_estimates(scenario, result)
     _check_ends(scenario, result)
     _check_links(result)
-    if scenario.algorithm == "cb_full":
+    if scenario.waits_for_all:
         assert not result.skips
         assert len(edges) == result.states[0].k * sum(map(len, plan.neighbours)) / 2
-        return
-    logs = [result.states[rank].visits for rank in range(n)]
-    complete = check_epochs(n, plan.connecting, plan.edge_rule, edges, logs)
-    _check_logs(scenario, result, logs, complete)
+    elif scenario.algorithm == "cb_static":
+        _check_backup_workers(scenario, result)
+        _check_lead(scenario, result)
+    else:
+        logs = [result.states[rank].visits for rank in range(n)]
+        complete = check_epochs(n, scenario.candidates, plan.edge_rule, edges, logs)
+        _check_logs(scenario, result, logs, complete)
+
+
+def _check_estimates(scenario: Scenario, result: Run) -> None:
+    """What is sent, and what a straggler has afterwards, is a step from the estimate before."""
+    plan, skips = scenario.plan, set(result.skips)
+    for (k, rank), w in result.estimates.items():
+        if (k - 1, rank) not in result.estimates:
+            continue  # what the worker began with
+        expected, g = result.estimates[k - 1, rank], result.gradients[k, rank]
+        steps = plan.policy in ("late", "paper") if (k, rank) in skips else plan.combine == "atc"
+        if steps:
+            expected = expected - plan.eta(k) * g
+        there = w if (k, rank) in skips else result.sent.get((k, rank), expected)
+        assert there.tobytes() == expected.tobytes(), f"worker {rank}, iteration {k}"
 
 
 def _check_ends(scenario: Scenario, result: Run) -> None:
-    """Every worker has averaged or skipped each iteration once, and they end together."""
+    """Every worker has averaged or skipped each iteration once; where they agree on it, they end
+    together."""
     plan = scenario.plan
     done = sorted([(a.k, a.j) for a in result.averages] + result.skips)
     ends = {rank: state.k for rank, state in result.states.items()}
     assert done == sorted((k, rank) for rank, end in ends.items() for k in range(end))
+    by_themselves = scenario.algorithm == "cb_static" and not scenario.waits_for_all
     if plan.max_time == math.inf:
         assert set(ends.values()) == {plan.iterations}
-    elif plan.checkpoint_every or scenario.algorithm == "cb_full" or not scenario.network:
+    elif plan.checkpoint_every or scenario.waits_for_all or not (scenario.network or by_themselves):
         assert len(set(ends.values())) == 1
     everybody = [(k, rank) for k in result.cuts for rank in ends if k < ends[rank]]
     assert sorted(result.resumed) == sorted(everybody)
+
+
+def _check_backup_workers(scenario: Scenario, result: Run) -> None:
+    """At most b neighbours are left out, and those that had skipped the iteration or left."""
+    skips = set(result.skips)
+    for k, j, active, _, _ in result.averages:
+        members = set(result.closes.get((k, j), ()))
+        assert set(active) == {i for i in members if j in result.closes[k, i]}
+        missing = set(scenario.plan.neighbours[j]) - members
+        gone = all((k, i) in skips or result.states[i].k <= k for i in missing)
+        assert gone or len(missing) <= scenario.plan.backup_workers, f"worker {j}, iteration {k}"
+
+
+def _check_lead(scenario: Scenario, result: Run) -> None:
+    """Nobody closes an iteration that a neighbour is more than LEAD iterations away from."""
+    at = dict.fromkeys(result.states, 0)
+    for k, j in result.closes:  # in the order in which they were said
+        for i in scenario.plan.neighbours[j]:
+            assert k - at[i] <= LEAD or at[i] == result.states[i].k, f"worker {j}, iteration {k}"
+        at[j] = k + 1
 
 
 def _check_links(result: Run) -> None:
@@ -265,17 +356,15 @@ def _check_links(result: Run) -> None:
 
 
 def _check_logs(scenario: Scenario, result: Run, logs: list[np.ndarray], complete: int) -> None:
-    """DTUR's logs: they agree at cuts, and lack at the end only what was still under way."""
-    plan = scenario.plan
+    """The logs of visits: they agree at cuts, and lack at the end only what was still under way."""
     for cut in result.cuts.values():
         check_agreement([cut.states[rank].visits for rank in range(scenario.workers)])
-    low = [i for i, _ in plan.connecting]
+    low = [i for i, _ in scenario.candidates]
     for rank, log in enumerate(logs):
         own = sum(low[number] == rank for _, number in log.tolist())
         assert len(log) == own + result.heard[rank]
     every = sorted({tuple(visit) for log in logs for visit in log.tolist()})
-    dtur = Dtur(len(plan.connecting), plan.edge_rule).restore(every)
-    assert dtur.epoch == complete
+    assert scenario.epochs.restore(every).epoch == complete
 
 
 def check_resumed(scenario: Scenario, whole: Run) -> None:

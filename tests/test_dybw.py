@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cbdybw import theory
-from cbdybw.algorithms.dybw import Dtur
+from cbdybw.algorithms.epochs import Dtur
 from cbdybw.clusters import delays
 from cbdybw.clusters.network import Network
 from cbdybw.recorder import Recorder

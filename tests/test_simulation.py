@@ -38,8 +38,14 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(seed):
 def test_the_seeds_reach_everything_that_can_be_drawn():
     scenarios = [draw(seed) for seed in range(600)]
     assert {s.workers for s in scenarios} == set(range(1, 10))
-    drawn = {(s.algorithm, s.plan.policy, s.plan.edge_rule) for s in scenarios}
-    assert len(drawn) == 2 * 4 * 2
+    for drawn in (
+        {(s.algorithm, s.plan.policy, s.plan.edge_rule) for s in scenarios},
+        {(s.algorithm, s.plan.policy, s.plan.combine) for s in scenarios},
+        {(s.algorithm, s.plan.policy, s.plan.local_steps) for s in scenarios},
+    ):
+        assert len(drawn) == 2 * (4 + 4 + 3 + 1)  # the policies of each algorithm
+    static = [s for s in scenarios if s.algorithm == "cb_static"]
+    assert {s.plan.backup_workers for s in static} >= {0, 1, 2}
     assert len({(s.law, bool(s.network)) for s in scenarios}) == 9 * 2
 
 

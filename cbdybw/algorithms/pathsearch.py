@@ -11,7 +11,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from cbdybw.algorithms.dybw import Epochs, average_by_threshold
+from cbdybw.algorithms.dybw import average_by_threshold
+from cbdybw.algorithms.epochs import Epochs
 from cbdybw.algorithms.plan import Plan, State
 from cbdybw.clusters.worker import Worker
 from cbdybw.problem import Problem

@@ -38,8 +38,8 @@ async def cb_static(worker: Worker, problem: Problem, plan: Plan, state: State) 
         carry: it keeps computing, then skips what neighbours have closed and joins the next one;
         drop: it abandons its gradient, w_j(k) = w_j(k-1), and goes on to k+1;
         late: it finishes step k alone, w_j(k) = w_j(k-1) - η(k) g_j, and starts k+1 behind.
-    To skip k is to close it, which makes stragglers of neighbours that are still in k: under drop
-    and without latency an iteration ends everywhere when it ends anywhere.
+    To skip k is to close it: it makes stragglers of those neighbours, too, that are still computing
+    k, and frees those that have finished from waiting for this one.
 
     With b = 0 nobody is left out and there is nothing to agree on: cb_full, neighbours' barrier.
     """
