@@ -26,7 +26,7 @@ from cbdybw.clusters import launch
 from cbdybw.clusters.guard import guard
 from cbdybw.errors import BadInput
 from cbdybw.storage import atomic
-from experiments import cells, drawing, ranks, rows, sweep
+from experiments import cells, ranks, rows, sweep
 from experiments.cells import Run
 from experiments.countdown import WIDTH, follow
 from experiments.progress import Steps, stderr
@@ -85,6 +85,8 @@ def run_all(runs: list[Run], jobs: int, place: Place, steps: Steps) -> None:
 
 def draw(paper: str, out: Path, steps: Steps) -> None:
     """Figures and verdicts from the rows that are collected in `out`."""
+    from experiments import drawing  # here, because matplotlib takes a second
+
     found = rows.collected(out)
     if not found:
         raise BadInput(f"--out={out}: no rows there; leave out --figures_only, or name a sweep's")
