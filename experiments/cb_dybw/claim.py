@@ -96,7 +96,7 @@ def listed(settings: list[str]) -> str:
     for name in settings:
         rest, _, last = name.rpartition(SEPARATOR)
         by_last.setdefault(last, []).append(rest)
-    return " | ".join(f"{last}: {', '.join(rests)}" for last, rests in by_last.items())
+    return " — ".join(f"{last}: {', '.join(rests)}" for last, rests in by_last.items())
 
 
 def numbers(values: dict[str, Interval], show: Callable[[Interval], str]) -> str:

@@ -111,7 +111,7 @@ def _table(found: list[Entry], name: str, cell: Callable[[Entry], tuple[float, s
             linewidth=2,
             label=f"published: {low:.0%} to {high:.0%}",
         )
-        figure.legend(handles=[frame], loc="outside lower right", fontsize=8)
+        figure.legend(handles=[frame], loc="outside upper right", fontsize=8)
     look.note(figure, [r for e in found for r in e.runs])
     return figure
 

@@ -25,6 +25,7 @@ from experiments import statistics
 from experiments.cb_dybw import alone, look
 from experiments.cb_dybw.reading import WORKLOAD, Result, by_cell, model, read, slug, split, title
 from experiments.figures import STYLE
+from experiments.settings import Settings
 
 TITLE = "Learning"
 SAYS = (
@@ -40,28 +41,35 @@ Runs = dict[str, list[Result]]
 @matplotlib.rc_context(STYLE)
 def draw(rows: list[dict[str, Any]]) -> dict[str, Figure]:
     """Up to four figures for each number of workers, data set, model and partition."""
-    drawn: dict[str, Figure] = {}
-    for runs in split(read(rows), *WORKLOAD).values():
-        s = runs[0].settings
-        workload = s.workload.partition(":")[0]
-        name = slug("learning", f"n{s.workers}", s.dataset, workload, s.partition)
-        for kind, figure in _figures(by_cell(runs)).items():
-            drawn[f"{name}-{kind}"] = figure
-    return drawn
+    return {
+        f"{name}-{kind}": figure
+        for name, runs in workloads(rows).items()
+        for kind, figure in _figures(by_cell(runs)).items()
+    }
+
+
+def workloads(rows: list[dict[str, Any]]) -> dict[str, list[Result]]:
+    """How the names of a workload's figures begin → the runs in them."""
+    return {_name(runs[0].settings): runs for runs in split(read(rows), *WORKLOAD).values()}
+
+
+def _name(s: Settings) -> str:
+    workload = s.workload.partition(":")[0]
+    return slug("learning", f"n{s.workers}", s.dataset, workload, s.partition)
 
 
 def _figures(cells: Runs) -> dict[str, Figure]:
     figures = {
-        "by-iteration": _curves(cells, "iteration", "iteration k"),
-        "by-seconds": _curves(cells, "clock_seconds", "virtual seconds"),
+        "1-iteration": _curves(cells, "iteration", "iteration k"),
+        "2-seconds": _curves(cells, "clock_seconds", "virtual seconds"),
     }
     timed = {name: runs for name, runs in cells.items() if "durations" in runs[0].row}
     if timed:
-        figures["durations"] = _durations(timed)
+        figures["3-durations"] = _durations(timed)
     waiting = {name: runs for name, runs in timed.items() if "backup_workers" in runs[0].row}
     waiting = {n: runs for n, runs in waiting.items() if runs[0].settings.algorithm != "cb_full"}
     if waiting:
-        figures["backup-workers"] = _backup_workers(waiting)
+        figures["4-backup-workers"] = _backup_workers(waiting)
     return figures
 
 

@@ -40,6 +40,9 @@ FAMILIES = {
     "Asynchronous": ("ad_psgd", "asp", "ssp"),
     "Synchronous, servers": ("allreduce", "bsp", "ps_backup", "dbw"),
 }
+IDEAL = {"color": "#555555", "linestyle": (0, (4, 3)), "linewidth": 0.9}
+"""Of lines that are not measured."""
+
 SOFT = "#5c5c62"
 
 

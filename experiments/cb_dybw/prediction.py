@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import statistics
@@ -70,11 +71,11 @@ def draw(rows: list[dict[str, Any]]) -> dict[str, Figure]:
         color = look.LINES[p.algorithm]["color"]
         axes.errorbar(
             x.mean, y.mean, np.nan_to_num(y.half), np.nan_to_num(x.half),
-            fmt="o", color=color, capsize=2, label=f"{p.title}: {100 * p.error.mean:+.1f} %",
+            fmt="o", color=color, capsize=2,
         )  # fmt: skip
     _label(axes, found)
     top = 1.12 * max(max(p.measured.mean, p.predicted.mean) for p in found)
-    axes.plot([0, top], [0, top], color="#555555", linestyle=(0, (4, 3)), linewidth=0.9)
+    axes.plot([0, top], [0, top], **look.IDEAL)
     axes.set_xlim(0, top)
     axes.set_ylim(0, top)
     axes.set_aspect("equal")
@@ -84,14 +85,15 @@ def draw(rows: list[dict[str, Any]]) -> dict[str, Figure]:
     return {"prediction": figure}
 
 
-def _label(axes: Any, found: list[Point]) -> None:
-    """Names and errors beside the points, to either side in turn: neighbours would overlap."""
-    for at, p in enumerate(sorted(found, key=lambda p: p.measured.mean)):
-        left = at % 2 == 0
+def _label(axes: Axes, found: list[Point]) -> None:
+    """Names and errors in a column to the right, a thin line to each point: points that lie close
+    together would have their names on top of each other."""
+    ordered = sorted(found, key=lambda p: p.measured.mean)
+    for height, p in zip(np.linspace(0.1, 0.9, len(ordered)), ordered, strict=True):
         axes.annotate(
             f"{p.title} {100 * p.error.mean:+.1f} %", (p.predicted.mean, p.measured.mean),
-            xytext=(-8 if left else 8, 4 if left else -8), textcoords="offset points",
-            ha="right" if left else "left", fontsize=8,
+            xytext=(1.06, height), textcoords="axes fraction", va="center", fontsize=8,
+            arrowprops={"arrowstyle": "-", "color": look.SOFT, "linewidth": 0.5},
         )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from experiments.cb_dybw import alone, look
 from experiments.cb_dybw.rates import SEED
-from experiments.cb_dybw.reading import Result, model, read, split, title
+from experiments.cb_dybw.reading import TITLES, Result, model, read, select, split, title
 from experiments.figures import STYLE
 
 TITLE = "Learning rates"
@@ -55,8 +55,10 @@ def draw(rows: list[dict[str, Any]]) -> dict[str, Figure]:
 
 
 def _panel(axes: Axes, runs: list[Result]) -> None:
-    for (algorithm,), own in split(runs, "algorithm").items():
-        own = sorted(own, key=lambda r: r.settings.eta0)
+    for algorithm in TITLES:
+        own = sorted(select(runs, algorithm=algorithm), key=lambda r: r.settings.eta0)
+        if not own:
+            continue
         eta0 = np.array([r.settings.eta0 for r in own])
         loss = np.array([r.value("train_loss") for r in own])
         line = look.LINES[algorithm]

@@ -158,13 +158,14 @@ def setting(results: Sequence[Result]) -> str:
     """Law, graph, policy, clock, seeds: without them no number means anything."""
     runs = [r.settings for r in results]
     dybw = [s for s in runs if s.algorithm == "cb_dybw"] or runs
+    seeds = sorted({r.seed for r in results})
     parts = [
         _listed(law(s.delay) for s in runs),
         f"{_listed(s.graph.partition(':')[0] for s in runs)} of {_listed(s.workers for s in runs)}",
         f"policy {_listed(s.straggler_policy for s in dybw if s.clock == 'event') or 'none'}",
         f"{_listed(s.clock for s in dybw)} clock",
         _listed("MPI, wall clock" if s.cluster == "mpi" else "virtual cluster" for s in runs),
-        f"seeds {_listed(sorted({r.seed for r in results}))}",
+        f"{'seed' if len(seeds) == 1 else 'seeds'} {_listed(seeds)}",
     ]
     if any(r.learns for r in results):
         learning = [r.settings for r in results if r.learns]

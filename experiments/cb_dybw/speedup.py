@@ -111,13 +111,15 @@ def _to_target(runs: list[Result]) -> Figure:
     for axes, axis, label in zip(
         panels, ("iteration", "clock_seconds"), ("iterations", "virtual seconds"), strict=True
     ):
+        first = []
         for (name, graph), by_n in series(runs).items():
             points = {
                 n: statistics.mean([r.to_loss(r.settings.target_loss, axis) for r in of_n])
                 for n, of_n in by_n.items()
             }
             _points(axes, points, f"{name}, {graph}", by_n)
-        _ideal(axes)
+            first.append(next((n, p.mean) for n, p in points.items()))
+        _ideal(axes, sorted({r.settings.workers for r in runs}), min(first))
         axes.set_title(f"{label} to training loss {runs[0].settings.target_loss:g}")
     panels[0].legend(fontsize=7.5)
     figure.suptitle(model(runs[0].settings), x=0.01, ha="left", fontsize=10)
@@ -142,26 +144,17 @@ def _points(
     )
 
 
-def _ideal(axes: Axes) -> None:
-    """1/N through the highest mark of the smallest N, and both axes logarithmic."""
-    lines = [line.get_xydata() for line in axes.lines if len(line.get_xydata())]
-    xy = np.concatenate(lines)
-    xy = xy[np.isfinite(xy).all(axis=1)]
-    look.logarithmic(axes, "x", subs=(1, 2, 4, 8))
+def _ideal(axes: Axes, sizes: list[int], start: tuple[int, float]) -> None:
+    """What falls as 1/N from (N, number) on, and both axes logarithmic."""
+    n = np.array(sizes)
+    axes.plot(n, start[1] * start[0] / n, label="∝ 1/N", zorder=1, **look.IDEAL)
+    _over_workers(axes, sizes)
+
+
+def _over_workers(axes: Axes, sizes: list[int]) -> None:
+    look.logarithmic(axes, "x")
     look.logarithmic(axes, "y")
-    if len(xy):
-        n = np.unique(xy[:, 0])
-        start = xy[xy[:, 0] == n[0], 1].max()
-        axes.plot(
-            n,
-            start * n[0] / n,
-            color="#555555",
-            linestyle=(0, (4, 3)),
-            linewidth=0.9,
-            label="∝ 1/N",
-            zorder=1,
-        )
-        axes.set_xticks(n, [f"{x:g}" for x in n])
+    axes.set_xticks(sizes, [f"{n:g}" for n in sizes])
     axes.set_xlabel("workers N")
 
 
@@ -176,14 +169,8 @@ def _stationary(runs: list[Result]) -> Figure:
     closed = {r.settings.workers: expected.quadratic(r).stationary for r in runs}
     n = sorted(closed)
     for axes in (mean, worker):
-        look.logarithmic(axes, "x", subs=(1, 2, 4, 8))
-        look.logarithmic(axes, "y")
-        axes.set_xticks(n, [f"{x:g}" for x in n])
-        axes.plot(
-            n, [closed[x] for x in n], color="#555555", linestyle=(0, (4, 3)), linewidth=0.9,
-            label="ησ²·dim/(Nλ(2-ηλ))",
-        )  # fmt: skip
-        axes.set_xlabel("workers N")
+        axes.plot(n, [closed[x] for x in n], label="ησ²·dim/(Nλ(2-ηλ))", **look.IDEAL)
+        _over_workers(axes, n)
     mean.set_title("mean of all estimates: E‖w̄ - w*‖²")
     worker.set_title("a worker's own: E‖w_j - w*‖²")
     mean.legend(fontsize=7.5)
@@ -195,32 +182,9 @@ def _stationary(runs: list[Result]) -> Figure:
 def _rate(runs: list[Result]) -> Figure:
     figure = Figure(figsize=(look.FULL, 3.9))
     axes = figure.subplots()
-    product = [r.settings.workers * r.settings.iterations for r in runs]
     for (name, _), by_n in series(runs).items():
-        line = look.LINES[next(iter(by_n.values()))[0].settings.algorithm]
-        for n, of_n in by_n.items():
-            by_k = {k: mine for (k,), mine in split(of_n, "iterations").items()}
-            means = [statistics.mean(values(mine, mean_gradient)) for mine in by_k.values()]
-            half = np.nan_to_num([m.half for m in means])
-            axes.errorbar(
-                [n * k for k in by_k], [m.mean for m in means], half,
-                marker=f"${n}$", markersize=8, capsize=2, linestyle="none", color=line["color"],
-                label=name if n == min(by_n) else None,
-            )  # fmt: skip
-    exact = {r.settings.workers * r.settings.iterations: exact_mean_gradient(r) for r in runs}
-    axes.plot(
-        list(exact), list(exact.values()), "k+", markersize=9, label="exact, all gradients used"
-    )
-    x = np.array([min(product), max(product)], float)
-    start = max(value for nk, value in exact.items() if nk == x[0])
-    axes.plot(
-        x,
-        start * (x / x[0]) ** -0.5,
-        color="#555555",
-        linestyle=(0, (4, 3)),
-        linewidth=0.9,
-        label="∝ (NK)^-1/2",
-    )
+        _rate_marks(axes, name, by_n)
+    _rate_expected(axes, runs)
     look.logarithmic(axes, "x")
     look.logarithmic(axes, "y")
     axes.set_xlabel("N·K; marks show N")
@@ -229,6 +193,29 @@ def _rate(runs: list[Result]) -> Figure:
     axes.legend(fontsize=7.5)
     look.note(figure, runs)
     return figure
+
+
+def _rate_marks(axes: Axes, name: str, by_n: dict[int, list[Result]]) -> None:
+    """An algorithm's means over seeds; each mark is the number of workers."""
+    color = look.LINES[next(iter(by_n.values()))[0].settings.algorithm]["color"]
+    for n, of_n in by_n.items():
+        by_k = {k: runs for (k,), runs in split(of_n, "iterations").items()}
+        means = [statistics.mean(values(runs, mean_gradient)) for runs in by_k.values()]
+        axes.errorbar(
+            [n * k for k in by_k], [m.mean for m in means], np.nan_to_num([m.half for m in means]),
+            marker=f"${n}$", markersize=8, capsize=2, linestyle="none", color=color,
+            label=name if n == min(by_n) else None,
+        )  # fmt: skip
+
+
+def _rate_expected(axes: Axes, runs: list[Result]) -> None:
+    """What theory says of the same N, K and η, and the slope that is proved."""
+    exact = sorted(
+        {(r.settings.workers * r.settings.iterations, exact_mean_gradient(r)) for r in runs}
+    )
+    x, y = np.array(exact).T
+    axes.plot(x, y, "k+", markersize=9, label="exact, all gradients used")
+    axes.plot(x, y[0] * (x / x[0]) ** -0.5, label="∝ (NK)^-1/2", **look.IDEAL)
 
 
 if __name__ == "__main__":
