@@ -184,9 +184,7 @@ class Run:
     estimates: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)  # as they came
     gradients: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)  # the last by then
     sent: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)  # UPDATE(k) of a rank
-    closes: dict[tuple[int, int], tuple[int, ...]] = field(
-        default_factory=dict
-    )  # S_j(k)
+    closes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)  # S_j(k)
     posted: dict[tuple[int, int], list] = field(default_factory=lambda: defaultdict(list))
     heard: dict[int, int] = field(default_factory=dict)  # rank → VISITED it got before its end
     states: dict[int, State] = field(default_factory=dict)

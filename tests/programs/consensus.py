@@ -1,4 +1,4 @@
-"""cb-Full and cb-DyBW on real ranks: everything that their invariants are about, from every rank.
+"""The consensus family on real ranks: everything that its invariants are about, from every rank.
 
 mpirun -n N python tests/programs/consensus.py SEED OUT
 """
@@ -17,19 +17,32 @@ from cbdybw.clusters.mpi import MpiCluster
 from cbdybw.clusters.trace import Trace
 from cbdybw.clusters.worker import Kind
 from cbdybw.learning.quadratic import Quadratic
-from tests.invariants import Average
+from tests.invariants import Average, watch_gradients
 
-CELLS = [("cb_full", "carry", "one"), ("cb_full", "carry", "one")] + [
-    ("cb_dybw", policy, rule) for policy in ("carry", "drop", "late") for rule in ("one", "all")
+POLICIES = ("carry", "drop", "late")
+CELLS = [  # algorithm, policy, edge rule, order of a step
+    ("cb_full", "carry", "one", "atc"),
+    ("cb_full", "carry", "one", "cta"),
+    *[("cb_dybw", policy, rule, "atc") for policy in POLICIES for rule in ("one", "all")],
+    ("cb_dybw", "carry", "one", "cta"),
+    *[("cb_static", policy, "one", order) for policy in POLICIES for order in ("atc", "cta")],
+    ("dsgd_aau", "carry", "one", "cta"),
+    ("dsgd_aau", "carry", "all", "atc"),
 ]
 ITERATIONS = 40
+ETA = 0.1
 
 
 class Observer:
-    """Keeps what this rank averaged, and its log of visits at every consistent cut."""
+    """Keeps what this rank averaged, with its last gradient by then, and its log of visits at every
+    consistent cut."""
 
     def __init__(self):
-        self.averages, self.skipped, self.cuts = [], [], {}
+        self.averages, self.skipped, self.cuts, self.gradients = [], [], {}, {}
+        self._gradient = None
+
+    def finished(self, gradient):
+        self._gradient = gradient
 
     def save(self, rank, state):
         self.cuts[state.k] = state.visits
@@ -39,6 +52,7 @@ class Observer:
 
     def record(self, rank, time, event, fields):
         if event == "average":
+            self.gradients[fields["k"]] = self._gradient
             members = tuple(fields["active"])
             self.averages.append(Average(fields["k"], rank, members, fields["row"], fields["w"]))
         elif event == "skip":
@@ -50,18 +64,22 @@ def main(seed: int, out: str) -> None:
 
     n = MPI.COMM_WORLD.size
     found = []
-    for number, (algorithm, policy, rule) in enumerate(CELLS):
-        graph = topology.build(f"erdos_renyi:p={0.5 if n > 2 else 1}", n, seed + number)
+    for number, (algorithm, policy, rule, order) in enumerate(CELLS):
+        name = "ring" if algorithm == "cb_static" else f"erdos_renyi:p={0.5 if n > 2 else 1}"
+        graph = topology.build(name, n, seed + number)
         plan = Plan(
             topology.neighbours(graph),
             topology.connecting_edges(graph).edges,
             diameter=n,
-            eta=lambda k: 0.1,
+            eta=lambda k: ETA,
             iterations=ITERATIONS,
             policy=policy,
             edge_rule=rule,
             checkpoint_every=10,
             barrier="global" if number else "neighbours",
+            combine=order,
+            local_steps=1 + number % 2,
+            backup_workers=1 if n > 2 else 0,
         )
         problem = Quadratic(np.zeros((1, 50)), 1.0, 1.0, seed)
         observer, sent = Observer(), {}
@@ -75,7 +93,9 @@ def main(seed: int, out: str) -> None:
             saver=observer,
         )
 
-        def start(worker, problem=problem, plan=plan, algorithm=algorithm, sent=sent):
+        def start(
+            worker, problem=problem, plan=plan, algorithm=algorithm, observer=observer, sent=sent
+        ):
             hand_over = worker.send
 
             def send(dest, message):
@@ -84,15 +104,18 @@ def main(seed: int, out: str) -> None:
                 hand_over(dest, message)
 
             worker.send = send
+            watch_gradients(worker, observer.finished)
             first = State(0, np.random.default_rng(worker.rank).standard_normal(50).astype("f4"))
             return ALGORITHMS[algorithm].run(worker, problem, plan, first)
 
         state = cluster.run(start)[cluster.rank]
+        steps = {k: ETA * g for k, g in observer.gradients.items()} if order == "cta" else {}
         parts = cluster.gather(
-            (observer.averages, observer.skipped, sent, state.visits, observer.cuts)
+            (observer.averages, observer.skipped, sent, steps, state.visits, observer.cuts)
         )
         if cluster.is_root:
-            found.append(((algorithm, policy, rule), plan.neighbours, plan.connecting, parts))
+            candidates = plan.edges if algorithm == "dsgd_aau" else plan.connecting
+            found.append((CELLS[number], plan.neighbours, candidates, parts))
     if found:
         with open(out, "wb") as file:
             pickle.dump(found, file)
