@@ -246,7 +246,7 @@ def test_speedup_is_linear_if_n_workers_need_an_nth_of_the_iterations(gain, verd
 
 
 def quadratic(name, seed, factor, **flags):
-    """A run on the quadratic problem whose errors, from a given start, are `factor` times the exact ones."""
+    """A run on the quadratic problem whose errors are, but at the start, `factor` times too big."""
     flags = {"workload": QUADRATIC, "eta_decay": 1.0, "delay": EXP, "graph": "ring"} | flags
     r = row(f"speedup/{name}", seed, **flags)
     exact = expected.Quadratic(flags["eta0"], 1.0, 1.0, 10, flags["workers"])
@@ -283,7 +283,7 @@ def test_the_rate_is_the_fitted_exponent_beside_that_of_exact_theory():
 
     v = claims_learning.rate({"speedup": rows(lambda n, k: 3 * (n / k) ** 0.5)})
     assert v["verdict"] == "reproduced"
-    assert "measured/exact 1.1" in v["ours"]
+    assert "measured/exact 1.09 [1.09, 1.1]" in v["ours"]  # 1.1, but for the common start
     v = claims_learning.rate({"speedup": rows(lambda n, k: 0.1)})  # its noise never vanishes
     assert v["verdict"] == "not reproduced"
 
