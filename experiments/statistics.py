@@ -53,7 +53,7 @@ class Interval(NamedTuple):
         ends = "" if math.isnan(self.low) else f" [{self.low:{form}}, {self.high:{form}}]"
         return f"{self.mean:{form}}{ends}"
 
-    def plus_minus(self, form: str = ".1f") -> str:
+    def plus_minus(self, form: str = "z.1f") -> str:
         """The same with half the interval's width: `62.2 ± 0.4`."""
         if math.isnan(self.mean):
             return "not reached"

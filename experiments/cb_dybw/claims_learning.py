@@ -193,14 +193,15 @@ def linear_speedup(rows: Rows) -> Verdict:
         name = "quadratic" if workload.startswith("quadratic") else f"{dataset} {workload}"
         for (algorithm, graph), by_n in speedup.series(runs).items():
             counts = {n: values(of_n, _iterations) for n, of_n in by_n.items()}
-            for n in counts.keys() - {1} if 1 in counts else ():
+            for n in sorted(counts.keys() - {1}) if 1 in counts else ():
                 gain = statistics.ratio(counts[1], counts[n]).map(lambda x, n=n: x / n)
                 parts = algorithm, name, graph, f"N={n}"
                 evidence[SEPARATOR.join(parts)] = Evidence(gain, EFFICIENT, math.inf)
                 used += by_n[n]
     if not evidence:
         return claim.untested("a target with one worker and with more in group speedup")
-    return claim.judged(evidence, used)
+    least, most = (end(r.settings.eta0 for r in found) for end in (min, max))
+    return claim.judged(evidence, used, f"η0 from {least:g} to {most:g}")
 
 
 def _iterations(r: Result) -> float:

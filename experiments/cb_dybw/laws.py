@@ -30,7 +30,8 @@ TITLE = "Delay laws, policies and clocks"
 SAYS = (
     "By how much an iteration is shorter than that of cb-Full with its global barrier belongs to "
     "the delay law and to what a straggler does. How much sooner a loss is reached is another "
-    "number, for an iteration that leaves gradients out brings less."
+    "number, for an iteration that leaves gradients out brings less. Exact numbers of stragglers "
+    "are those without jitter."
 )
 
 PUBLISHED = (0.65, 0.70)
