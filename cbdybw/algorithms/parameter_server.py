@@ -31,7 +31,10 @@ async def serve_bsp(shard: Shard) -> None:
     workers, plan = shard.workers, shard.plan
     mean = dict.fromkeys(workers, 1 / len(workers))
     while True:
-        pushes = {j: (await shard.receive(PUSH, j)).vector for j in workers}
+        pushes = {}
+        while len(pushes) < len(workers):
+            push = await shard.receive(PUSH)
+            pushes[push.source] = push.vector
         shard.w = descend(shard.w, plan.eta(shard.k), combine(mean, pushes))
         shard.complete(gradients=len(workers))
         shard.answer(workers, shard.k)

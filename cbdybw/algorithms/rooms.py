@@ -8,8 +8,9 @@ server's coroutine, over `Shard`.
 The first server decides when everybody halts: at the end, or before iteration k for a consistent
 cut. It says STOP(k) to all; a body means that the run goes on after a cut. Every server goes on
 until it has completed iteration k-1 too, which it can: what the first server has used has been sent
-to all. To a cut a worker comes with a U that it has not pushed, or that has not been answered; the
-servers leave what they have not used, and after the cut the worker pushes it again.
+to all. A worker that computes comes to a cut when it has finished and pushed; one whose answer is
+due, at once. The servers leave what they have not used, and what has not been answered is pushed
+again after the cut: a State holds that U.
 """
 
 from __future__ import annotations
@@ -51,7 +52,6 @@ async def learn(replica: Replica, problem: Problem) -> None:
                 worker, problem, plan, replica.w, replica.index, until=new_model_or_end
             )
             replica.pending = None if u is INTERRUPTED else u
-        replica.look_up()
         replica.push()
         await replica.renew()
 
@@ -94,11 +94,6 @@ class Replica:
         self.k, self.w, self.pending = state.k, state.w, state.gradient
         self.index = int(state.memory.get("index", state.k))
         self._answers: dict[int, Message] = {}
-
-    def look_up(self) -> None:
-        """Halt if the first server has said so meanwhile."""
-        for stop in self.worker.take(is_stop):
-            raise Halt(stop)
 
     def push(self) -> None:
         """Send each server its slice of U, unless a new model came before U was finished."""
@@ -160,10 +155,10 @@ class Shard:
         self.is_first = worker.rank == self._first
         self._stop = self._end = Message(STOP, plan.iterations, worker.rank)
 
-    async def receive(self, kind: Kind, source: int | None = None) -> Message:
-        """The next message of this kind (from `source`). Halts when the time for that has come."""
+    async def receive(self, kind: Kind) -> Message:
+        """The next message of this kind. Halts when the time for that has come."""
         while self.k < self._stop.iteration:
-            m = await self.worker.receive(this_or_stop(self._first, kind, source))
+            m = await self.worker.receive(this_or_stop(kind, self._first))
             if m.kind is not STOP:
                 return m
             self._stop = m
@@ -215,10 +210,6 @@ def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def is_stop(m: Message) -> bool:
-    return m.kind is STOP
-
-
 def is_model(m: Message) -> bool:
     return m.kind is MODEL
 
@@ -250,12 +241,10 @@ def stop_of(source: int) -> Match:
     return matches
 
 
-def this_or_stop(first: int, kind: Kind, source: int | None) -> Match:
-    """Matches messages of this kind (from `source`), and the first server's STOP."""
+def this_or_stop(kind: Kind, first: int) -> Match:
+    """Matches messages of this kind, and the first server's STOP."""
 
     def matches(m: Message) -> bool:
-        if m.kind is STOP:
-            return m.source == first
-        return m.kind is kind and (source is None or m.source == source)
+        return m.kind is kind or (m.kind is STOP and m.source == first)
 
     return matches
