@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from cbdybw.algorithms import ALGORITHMS
 from cbdybw.clusters.launch import mpirun
 from cbdybw.storage.run_directory import RunDirectory
 from experiments import train
@@ -64,14 +65,21 @@ def outcome(folder: Path) -> dict[str, Any]:
 def some_flags(seed: int) -> dict[str, Any]:
     """Flags of a small random run on the virtual cluster, with checkpoints."""
     draw = random.Random(seed)
-    clock = draw.choice(["event", "event", "event", "paper"])
+    algorithm = draw.choice(["cb_dybw", *ALGORITHMS])
+    row = ALGORITHMS[algorithm]
+    policy = draw.choice(row.policies)
     return {
         "workload": "quadratic:dim=3",
-        "algorithm": draw.choice(["cb_dybw", "cb_dybw", "cb_full"]),
+        "algorithm": algorithm,
         "barrier": draw.choice(["global", "neighbours"]),
         "edge_rule": draw.choice(["one", "all"]),
-        "clock": clock,
-        "straggler_policy": "carry" if clock == "paper" else draw.choice(["carry", "drop", "late"]),
+        "clock": "paper" if policy == "paper" else "event",
+        "straggler_policy": "carry" if policy == "paper" else policy,
+        "combine": draw.choice(["atc", "cta"]) if row.family == "consensus" else "atc",
+        "local_steps": draw.choice([1, 1, 3]),
+        "backup_workers": draw.choice([0, 1]),
+        "staleness": draw.choice([0, 2]),
+        "servers": draw.choice([1, 3]),
         "workers": draw.randint(2, 7),
         "graph": draw.choice(["ring", "path", "star", "complete", "erdos_renyi:p=0.9"]),
         "delay": draw.choice(
