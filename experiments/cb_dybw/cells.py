@@ -186,8 +186,8 @@ def speedup() -> Iterator[Row]:
                     f"quadratic-{graph}-n{n}-{algorithm}-target",
                     {"short": 5, "paper": 10},
                     common
-                    | {"eta0": min(0.02 * n, 0.5), "iterations": 200, "eval_every": 1}
-                    | {"target_loss": 0.1},
+                    | {"eta0": min(0.02 * n, 0.5), "iterations": 200 if n < 8 else 60}
+                    | {"eval_every": 1, "target_loss": 0.1},
                     "iterations to the target fall as 1/N up to N = 16",
                 )
             yield Row(
