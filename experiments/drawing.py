@@ -1,4 +1,5 @@
-"""From collected rows to files: a paper's figures as SVG, its verdicts as JSON and as a table."""
+"""From collected rows to files: a paper's figures as SVG, its verdicts as JSON and as a table, and
+the report that puts them together."""
 
 from __future__ import annotations
 
@@ -14,8 +15,10 @@ from experiments.rows import Row
 
 
 def figures(paper: str, groups: dict[str, list[Row]], out: Path) -> list[Path]:
-    """Draw the figures of all groups that have rows into OUT/figures."""
+    """Draw the figures of all groups that have rows into OUT/figures, in place of what is there."""
     folder, paths = out / "figures", []
+    for old in folder.glob("*.svg"):
+        old.unlink()
     for group, module in importlib.import_module(f"experiments.{paper}").FIGURES.items():
         if group not in groups:
             continue
@@ -28,6 +31,11 @@ def figures(paper: str, groups: dict[str, list[Row]], out: Path) -> list[Path]:
                 paths.append(folder / f"{name}.svg")
                 atomic.write_text(paths[-1], text.getvalue())
     return paths
+
+
+def page(paper: str, out: Path) -> Path:
+    """Write OUT/report.html from what is in OUT; its path."""
+    return importlib.import_module(f"experiments.{paper}.page").write(out)
 
 
 def verdicts(paper: str, groups: dict[str, list[Row]], out: Path) -> int:

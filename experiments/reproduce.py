@@ -1,8 +1,9 @@
 """A paper's experiments: `python -m experiments.reproduce --paper=cb_dybw --scale=short`
 
 Runs every cell of the scale that has not been run yet, collects the rows into OUT/GROUP.jsonl,
-draws the figures into OUT/figures and writes the verdicts. Killed, it goes on where it was when it
-is started again. `--figures_only` does all but the runs, from the JSONL files in --out.
+draws the figures into OUT/figures, writes the verdicts, and puts all together in OUT/report.html.
+Killed, it goes on where it was when it is started again. `--figures_only` does all but the runs,
+from the JSONL files in --out.
 
 Several machines share a scale through a common --out: `--part=2/5` does the second of five parts, a
 Slurm array needs no --part, and under `mpirun -n 5` with `--jobs=mpi` each rank does its part of
@@ -84,7 +85,7 @@ def run_all(runs: list[Run], jobs: int, place: Place, steps: Steps) -> None:
 
 
 def draw(paper: str, out: Path, steps: Steps) -> None:
-    """Figures and verdicts from the rows that are collected in `out`."""
+    """Figures, verdicts and the report from the rows that are collected in `out`."""
     from experiments import drawing  # here, because matplotlib takes a second
 
     found = rows.collected(out)
@@ -93,7 +94,7 @@ def draw(paper: str, out: Path, steps: Steps) -> None:
     with steps.step("Figures") as step:
         step.note(f"{len(drawing.figures(paper, found, out))} drawn")
     with steps.step("Verdicts") as step:
-        step.note(f"{drawing.verdicts(paper, found, out)} claims")
+        step.note(f"{drawing.verdicts(paper, found, out)} claims: {drawing.page(paper, out)}")
 
 
 def claim(out: Path, paper: str, scale: str) -> None:

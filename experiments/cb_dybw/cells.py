@@ -159,6 +159,7 @@ def _shorter(law: str, rule: str) -> str:
 
 
 SIZES = (1, 2, 4, 8, 16, 32)
+LENGTHS = (500, 2000, 8000)  # K of the rate O(1/√(NK) + 1/K)
 
 
 def speedup() -> Iterator[Row]:
@@ -199,6 +200,15 @@ def speedup() -> Iterator[Row]:
                 | {"target_loss": TARGETS["mnist", "lrm"]},
                 "iterations to the target fall as 1/N up to N = 16 or so",
             )
+            for iterations in LENGTHS:
+                yield Row(
+                    f"rate-n{n}-k{iterations}-{algorithm}",
+                    {"short": 3, "paper": 10},
+                    {"algorithm": algorithm, "workers": n, "workload": "quadratic", **delay}
+                    | {"eta0": round(math.sqrt(n / iterations), 6), "eta_decay": 1.0}
+                    | {"iterations": iterations, "eval_every": iterations // 100},
+                    "mean of ‖∇F‖² near 10/√(NK) with η = √(N/K)",
+                )
 
 
 def topology() -> Iterator[Row]:
