@@ -9,7 +9,7 @@ import networkx as nx
 
 from cbdybw import topology
 from cbdybw.algorithms import ALGORITHMS
-from cbdybw.algorithms.plan import Plan, State
+from cbdybw.algorithms.plan import Plan, State, shards
 from cbdybw.clusters import delays
 from cbdybw.clusters.delays import DelayLaw
 from cbdybw.clusters.network import Network
@@ -54,12 +54,13 @@ def run(
     recorder: Recorder | None = None,
     eta: float = 0.1,
     seed: int = 0,
+    servers: int = 0,
     meet: Callable[[Worker], Any] = lambda worker: None,
     **plan: Any,
 ) -> Timed:
     """Run it from iteration 0; `delay` may be a flag's text, `meet` is shown every worker."""
     n = len(graph)
-    problem, recorder = problem or Timing(), recorder or Recorder(iterations, holders=n)
+    problem, recorder = problem or Timing(), recorder or Recorder(iterations, holders=servers or n)
     settings = Plan(
         topology.neighbours(graph),
         topology.connecting_edges(graph).edges,
@@ -69,17 +70,21 @@ def run(
         **plan,
     )
     cluster = VirtualCluster(
-        n,
+        n + servers,
         delay=delays.parse(delay, n, seed) if isinstance(delay, str) else delay,
         network=network or Network(),
         seed=seed,
         trace=Trace(),
         recorder=recorder,
+        servers=servers,
     )
     first = problem.initial(keyed_rng(seed, "init", 0, 0))
+    estimates = [first] * n + shards(first, servers)
 
     def main(worker):
         meet(worker)
-        return ALGORITHMS[algorithm].run(worker, problem, settings, State(0, first))
+        return ALGORITHMS[algorithm].run(
+            worker, problem, settings, State(0, estimates[worker.rank])
+        )
 
     return Timed(recorder, cluster.run(main), settings)
