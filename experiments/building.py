@@ -22,6 +22,7 @@ from cbdybw.storage import datasets
 from experiments.settings import Settings
 
 if TYPE_CHECKING:
+    from cbdybw.learning.horovod import Horovod
     from data_prep.prepare import Preparation
 
 Log = Callable[[str], None]
@@ -50,6 +51,7 @@ def build(settings: Settings, log: Log) -> Pieces:
     delay = delays.parse(settings.delay, settings.workers, settings.seed)
     links = network.parse(settings.network, settings.ranks, settings.seed)
     problem, data = build_problem(settings, log)
+    _check_servers(settings, problem)
     return Pieces(problem, build_plan(settings, graph, problem, log), delay, links, data)
 
 
@@ -59,6 +61,15 @@ def _check_backup_workers(settings: Settings, graph: nx.Graph) -> None:
         raise BadInput(
             f"--backup_workers={settings.backup_workers}: worker {worker} has "
             f"{degree} neighbours only; use at most {degree}"
+        )
+
+
+def _check_servers(settings: Settings, problem: Problem) -> None:
+    servers = settings.ranks - settings.workers
+    if servers > problem.dim > 0:
+        raise BadInput(
+            f"--servers={servers}: a server holds a parameter at least, and --workload="
+            f"{settings.workload} has {problem.dim}; use at most {problem.dim}"
         )
 
 
@@ -174,6 +185,7 @@ def build_cluster(settings: Settings, pieces: Pieces, **told: Any) -> Any:
             delay=pieces.delay,
             dim=pieces.problem.dim,
             neighbours=pieces.plan.neighbours,
+            horovod=_horovod(settings, pieces.problem),
             **told,
         )
     from cbdybw.clusters.virtual import VirtualCluster
@@ -185,3 +197,14 @@ def build_cluster(settings: Settings, pieces: Pieces, **told: Any) -> Any:
         batch=settings.batch_gradients,
         **told,
     )
+
+
+def _horovod(settings: Settings, problem: Problem) -> Horovod | None:
+    """Horovod, for the algorithm that is about it, where it is installed with TensorFlow in it."""
+    if settings.algorithm != "allreduce" or problem.dim == 0:
+        return None
+    try:
+        from cbdybw.learning.horovod import Horovod
+    except ImportError:
+        return None
+    return Horovod()

@@ -202,11 +202,12 @@ class _Session:
         settings, plan = self.settings, self.pieces.plan
         result = results.summary(settings, plan, self.recorder, self.metrics, states)
         result |= {"trace_sha256": trace_sha256, "notice": self.pieces.data["notice"]}
-        if settings.replay:
-            identical = replaying.is_identical(settings, result, self.recorder)
-            result["replay_identical"] = identical
-        result["wall_seconds"] = time.perf_counter() - began
+        if settings.algorithm == "allreduce":
+            result["allreduce"] = self.cluster.allreduce_by
         arrays = results.arrays(settings, plan, self.recorder, states)
+        if settings.replay:
+            result |= replaying.comparison(settings, result, arrays)
+        result["wall_seconds"] = time.perf_counter() - began
         if self.directory is not None:
             self.directory.write_result(arrays)
             self.directory.update_manifest(status=result["status"], result=result)

@@ -244,6 +244,9 @@ def _check_iterations(scenario: Scenario, result: Run) -> None:
             per_iteration[k, time] += gradients
         assert set(per_iteration.values()) == {n}
         assert len(per_iteration) == max(ends)
+        if max(ends) not in result.cuts:  # what is being computed at the end is abandoned
+            last = max((time for time, *_ in result.averages), default=0.0)
+            assert result.trace.events["time"][-1] == last
 
 
 def _check_exchanges(result: Run) -> None:

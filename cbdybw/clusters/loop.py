@@ -29,6 +29,7 @@ _PEER_LOST = Kind.PEER_LOST
 _COPYING = 3e-5  # seconds: a poll that takes longer has moved a part of a vector
 _SPIN = 1e-3  # seconds of busy polling after an event
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-4, 1e-3  # seconds between two polls of an idle rank
+_HINDSIGHT = 1.0  # seconds in which an error may turn out to be the loss of a rank
 
 
 @types.coroutine
@@ -192,6 +193,22 @@ class Loop:
         self._conditions.append((self._running, condition, group))
         await _suspend()
 
+    async def blocking(
+        self, fn: Callable[..., Any], *args: Any, what: str, group: Collection[int]
+    ) -> Any:
+        """`fn(*args)`, which waits for the others of `group` by itself, in the compute thread.
+
+        PeerLost and `what` as in `until`.
+        """
+        job = Job(fn, args, 0, math.inf, None)
+        self._thread.start(job)
+        await self.until(lambda: job.ran, what, group)
+        if job.error is not None:
+            end = self.clock() + _HINDSIGHT
+            await self.until(lambda: self.clock() > end, what, group)
+            raise job.error
+        return job.result
+
     # Events, one at a time
 
     def _turn(self) -> bool:
@@ -272,7 +289,9 @@ class Loop:
             return False
         job.ran = True
         self.time = self.clock()
-        if job.until is not None and any(map(job.until, self.mailbox)):
+        if job not in self._computing:
+            pass  # `blocking` notices
+        elif job.until is not None and any(map(job.until, self.mailbox)):
             self._finish(job, False)
         elif job.error is not None or self.time >= job.deadline:
             self._finish(job, True)
@@ -325,15 +344,15 @@ class Loop:
         transferring = not self.wire.all_sent()
         waited = self.clock() - self._last
         pause = min(max(_SHORTEST_PAUSE, waited / 10), _LONGEST_PAUSE)  # at most 10 % late
+        deadline = self._next_deadline()
+        if deadline == math.inf and waited > patience:
+            raise Stalled(self._report(waited))
         if self._thread.busy:
             if self._return(self._working_pause):
                 self._last = self.time
             return
         if self._spin and (transferring or self.clock() - max(self._moved, self._last) < _SPIN):
             return
-        deadline = self._next_deadline()
-        if deadline == math.inf and waited > patience:
-            raise Stalled(self._report(waited))
         time.sleep(min(pause, max(0.0, deadline - self.clock())))
 
     def _next_deadline(self) -> float:

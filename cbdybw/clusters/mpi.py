@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+import mpi4py
 import numpy as np
 from mpi4py import MPI
 
@@ -27,6 +28,7 @@ from cbdybw.problem import Weightless
 
 if TYPE_CHECKING:
     from cbdybw.clusters.virtual import Recorder, Saver
+    from cbdybw.learning.horovod import Horovod
 
 
 class Neighbours(Protocol):
@@ -141,6 +143,10 @@ class MpiCluster:
         dim: parameters of a vector; 0 when vectors are `Weightless`.
         neighbours: with whom each worker exchanges vectors, beside the servers.
         stall_timeout: seconds without any event after which waiting workers raise Stalled.
+        horovod: sums over all ranks in place of mpi4py, while a run lasts.
+
+    Attributes:
+        allreduce_by: who sums, with its version.
     """
 
     def __init__(
@@ -155,6 +161,7 @@ class MpiCluster:
         servers: int = 0,
         saver: Saver | None = None,
         stall_timeout: float = 60.0,
+        horovod: Horovod | None = None,
     ):
         _keep_freed_arrays()
         self._comm, self._pickles, ranks_here = _communicators()
@@ -164,8 +171,10 @@ class MpiCluster:
         self.servers = range(self.size - servers, self.size)
         self.seed, self.trace = seed, trace
         self._delay, self._recorder, self._saver = delay, recorder, saver
-        self._stall_timeout = stall_timeout
-        self._groups = {tuple(range(self.size)): self._comm}  # communicators of collectives
+        self._stall_timeout, self._horovod = stall_timeout, horovod
+        self.allreduce_by = horovod.name if horovod else f"mpi4py {mpi4py.__version__}"
+        # Of sums; they and pickles are never under way together.
+        self._groups = {tuple(range(self.size)): self._pickles}
         self._meetings: dict[tuple[int, ...], int] = {}  # of each group so far
         self._everyone = range(self.size)
         self._wire = Wire(self._comm, dim, self._vector_peers(neighbours))
@@ -181,12 +190,16 @@ class MpiCluster:
         """
         gc.collect()
         gc.freeze()  # TensorFlow's million objects need not be looked at again
+        if self._horovod:
+            self._horovod.start()
         self._drive(self._meet(self._everyone, "common start"), self._stall_timeout)
         self._loop.set_clock(start)
         self._loop.open = True
         result = self._drive(main(self._worker), self._stall_timeout)
         self._loop.open = False
         self._drive(self._finish())
+        if self._horovod:
+            self._horovod.stop()
         return {self.rank: result}
 
     @property
@@ -252,9 +265,6 @@ class MpiCluster:
             self._groups[key] = comm
         return self._groups[key]
 
-    async def _done(self, request: MPI.Request, what: str, group: Sequence[int]) -> None:
-        await self._loop.until(lambda: complete(request), f"the others: {what}", group)
-
     async def _meet(self, group: Sequence[int], what: str) -> list[int]:
         """Return once all ranks of `group` have come here; how many messages each had sent.
 
@@ -278,20 +288,52 @@ class MpiCluster:
         return [marks[rank] for rank in members]
 
     async def _sum(self, vector: np.ndarray, group: Sequence[int]) -> np.ndarray:
+        if self._horovod and len(group) == self.size:
+            return await self._loop.blocking(
+                self._horovod.allreduce, vector, what="the others: allreduce", group=group
+            )
+        return await self._sum_in_rank_order(vector, group)
+
+    async def _sum_in_rank_order(self, vector: np.ndarray, group: Sequence[int]) -> np.ndarray:
         """Each rank sums its share of the elements in rank order and hands it to the others, so
         that all get the same bits."""
         comm = self._communicator(group)
-        counts = [len(part) for part in np.array_split(np.empty(len(vector)), comm.size)]
-        shares = np.empty((comm.size, counts[comm.rank]), np.float32)
-        outgoing = [np.ascontiguousarray(vector, np.float32), counts]
-        incoming = [shares, [counts[comm.rank]] * comm.size]
-        await self._done(comm.Ialltoallv(outgoing, incoming), "allreduce", group)
+        vector = np.ascontiguousarray(vector, np.float32)
+        total = np.empty_like(vector)
+        mine, sums = np.array_split(vector, comm.size), np.array_split(total, comm.size)
+        shares = np.empty((comm.size, len(sums[comm.rank])), np.float32)
+        await self._swap(comm, mine, shares, group)
         share = shares[0]
         for other in shares[1:]:
             share += other
-        total = np.empty(len(vector), np.float32)
-        await self._done(comm.Iallgatherv(share, [total, counts]), "allreduce", group)
+        await self._swap(comm, [share] * comm.size, sums, group)
         return total
+
+    async def _swap(
+        self,
+        comm: MPI.Comm,
+        outgoing: Sequence[np.ndarray],
+        incoming: Sequence[np.ndarray],
+        group: Sequence[int],
+    ) -> None:
+        """Send `outgoing[r]` to each rank r of `comm` and receive `incoming[r]` from it.
+
+        (MPI's own non-blocking collectives print to stderr when a rank dies.)
+        """
+        try:
+            under_way = [comm.Irecv(part, rank) for rank, part in enumerate(incoming)]
+            under_way += [comm.Isend(part, rank) for rank, part in enumerate(outgoing)]
+        except MPI.Exception as error:
+            if not failed(error):
+                raise
+            under_way = [MPI.REQUEST_NULL]  # never done: `until` raises the loss
+
+        def all_done() -> bool:
+            while under_way and complete(under_way[-1]):
+                under_way.pop()
+            return not under_way
+
+        await self._loop.until(all_done, "the others: allreduce", group)
 
     async def _quiet(self, group: Sequence[int], what: str) -> None:
         """Return once nothing that was sent among `group` is under way, answers included.

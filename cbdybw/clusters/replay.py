@@ -2,7 +2,7 @@
 
 Each rank gets the messages and the ends of its computations in the recorded order and at the
 recorded times. These are all that its coroutine can notice, so it takes the same decisions: the
-same active sets, and the same parameters bit for bit.
+same active sets, and the same parameters bit for bit (but for sums that Horovod made).
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from cbdybw.errors import BadInput, Stalled
 
 class ReplayCluster(VirtualCluster):
     """A virtual cluster whose events come from the trace of `run`, not from laws."""
+
+    allreduce_by = "recorded times"
 
     def __init__(self, size: int, run: str | Path, **kwargs: Any):
         super().__init__(size, delay=lambda rank, index: 0.0, network=Network(), **kwargs)

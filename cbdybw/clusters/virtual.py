@@ -77,7 +77,7 @@ class VirtualCluster:
             knows how; results are the same within rounding. See `clusters.batching`.
     """
 
-    process, is_root = 0, True
+    process, is_root, allreduce_by = 0, True, "ring model"
 
     def __init__(
         self,
