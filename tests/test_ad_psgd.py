@@ -1,8 +1,12 @@
 """AD-PSGD: averages in pairs, nobody waits, the run ends with K·N gradients."""
 
 import os
+import pickle
+import random
+import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from contextlib import contextmanager
 
 import networkx as nx
@@ -18,7 +22,11 @@ from cbdybw.clusters.virtual import VirtualCluster
 from cbdybw.clusters.worker import keyed_rng
 from cbdybw.learning.quadratic import Quadratic
 from cbdybw.recorder import Recorder
+from cbdybw.storage.run_directory import RunDirectory
 from cbdybw.topology import build
+from tests.mpirun import start
+from tests.runs import on_ranks, result
+from tests.runs import run as trained
 from tests.simulation_gossip import check, check_resumed, draw, run
 from tests.timing import run as timed_run
 
@@ -227,3 +235,83 @@ def test_the_network_agrees_while_all_learn_the_same():
     )
     for state in done.states.values():
         np.testing.assert_allclose(state.w, problem.optimum, atol=0.06)
+
+
+# On real ranks
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_on_real_ranks_every_exchange_is_atomic_and_every_gradient_counted(ranks, tmp_path):
+    seed, out = random.randrange(2**20), tmp_path / "found"
+    done = start(ranks, "ad_psgd.py", str(seed), str(out))
+    print(f"ad_psgd.py {seed} on {ranks} ranks")  # shown when the test fails
+    assert (done.returncode, done.stderr) == (0, "")
+    parts = pickle.loads(out.read_bytes())
+    links = defaultdict(list)  # (kind, from, to) → the vectors, in their order
+    for rank, (_, sent, *_) in enumerate(parts):
+        for kind, dest, _, vector in sent:
+            links[kind, rank, dest].append(vector)
+    came = {link: iter(vectors) for link, vectors in links.items()}
+    for rank, (w, sent, used, state, *_) in enumerate(parts):
+        told = 0
+        for kind, dest, number, vector in sent:
+            if kind == "ASK" and dest != rank:
+                assert vector.tobytes() == w.tobytes()
+                w = next(came["ANSWER", dest, rank])  # nothing has come between
+            elif kind == "ANSWER":
+                w = (w + next(came["ASK", dest, rank])) / np.float32(2)
+                assert vector.tobytes() == w.tobytes()
+            elif kind == "STEP" and number > told:  # the first of those that are told of it
+                assert number == told + 1
+                w, told = w - 0.1 * used[told], number
+        assert w.tobytes() == state.w.tobytes()
+        assert told == len(used) == state.memory["steps"]
+    assert sum(len(links["ANSWER", j, i]) for j in range(ranks) for i in range(ranks)) >= 10
+    _check_counts(ranks, parts)
+
+
+def _check_counts(ranks, parts):
+    total = sum(len(used) for _, _, used, *_ in parts)
+    assert total >= 40 * ranks
+    assert {int(state.memory["total"]) for _, _, _, state, *_ in parts} == {total}
+    recorded = [average for *_, averages, _ in parts for average in averages]
+    assert sorted(k for k, _, _ in recorded) == sorted(list(range(40)) * ranks)
+    assert sum(gradients for *_, gradients in recorded) == total
+    for k in (15, 30):
+        cut = [cuts[k] for *_, cuts in parts]
+        used = sum(int(state.memory["steps"]) for state in cut)
+        assert {int(state.memory["total"]) for state in cut} == {used}
+        assert used >= k * ranks
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("max_time", [float("inf"), 0.2])
+def test_what_ran_on_mpi_is_replayed_identically_and_goes_on_from_a_cut(max_time, tmp_path):
+    flags = {
+        "algorithm": "ad_psgd",
+        "workload": "quadratic",
+        "delay": "exponential:mean=0.01",
+        "iterations": 45,
+        "checkpoint_every": 10,
+        "max_time": max_time,
+        "run_dir": "run",
+    }
+    measured = result(on_ranks(4, cwd=tmp_path, **flags))
+    if max_time < float("inf"):
+        assert measured["iterations"] in (10, 20, 30, 40)
+    else:
+        assert measured["iterations"] == 45
+    assert measured["mean_backup_workers"] is None
+    replayed = trained(replay=str(tmp_path / "run"))
+    assert replayed["replay_identical"] is True
+    assert replayed["gradients_used"] == measured["gradients_used"] >= 4 * measured["iterations"]
+    if max_time < float("inf"):
+        return
+    directory = RunDirectory(tmp_path / "run")
+    shutil.rmtree(sorted((directory.path / "checkpoints").glob("*"))[-1])
+    directory.update_manifest(status="running")
+    resumed = result(on_ranks(4, "--resume", cwd=tmp_path, **flags))
+    assert directory.manifest()["resumed_from"] == 30
+    assert resumed["iterations"] == 45
+    assert resumed["gradients_used"] >= 4 * 45
