@@ -125,8 +125,10 @@ class _Session:
         problem, plan = self.pieces.problem, self.pieces.plan
         algorithm = ALGORITHMS[self.settings.algorithm].run
         states = self._first_states() if cut is None else self._restored(cut)
-        if self.learns:  # TensorFlow compiles at the first gradient: not in iteration 0
-            problem.gradient(states[self.ranks[0]].w, problem.batch(self.ranks[0], 0))
+        first = self.ranks[0]
+        if self.learns and first < self.settings.workers:
+            # TensorFlow compiles at the first gradient: not in iteration 0
+            problem.gradient(states[first].w, problem.batch(first, 0))
         with evaluation.overflowing():
             return self.cluster.run(
                 lambda worker: algorithm(worker, problem, plan, states[worker.rank]),

@@ -8,6 +8,8 @@ import pytest
 from tests import simulation_server
 from tests.mpirun import start
 from tests.programs.servers import CELLS, CUT_EVERY, ITERATIONS, SEED, plan_of, problem_of
+from tests.runs import on_ranks, result
+from tests.runs import run as replayed
 from tests.simulation_server import Scenario, Story, check_story
 
 pytestmark = pytest.mark.mpi
@@ -61,3 +63,25 @@ def test_every_shard_has_every_gradient_when_and_as_often_as_the_algorithm_says(
             assert model(resumed).tobytes() == model(states).tobytes()
             virtual = on_virtual_cluster("bsp", servers)
             assert model(virtual).tobytes() == model(states).tobytes()
+
+
+@pytest.mark.parametrize("flags", [("ssp", "carry", 2), ("dbw", "drop", 1)])
+def test_a_recorded_run_with_servers_is_replayed_bit_for_bit(flags, tmp_path):
+    algorithm, policy, servers = flags
+    done = on_ranks(
+        WORKERS + servers,
+        f"--workers={WORKERS}",
+        cwd=tmp_path,
+        algorithm=algorithm,
+        straggler_policy=policy,
+        servers=servers,
+        workload="quadratic:dim=20",
+        delay="exponential:mean=0.003",
+        iterations=30,
+        checkpoint_every=7,
+        run_dir="run",
+    )
+    assert result(done)["iterations"] == 30
+    again = replayed(replay=str(tmp_path / "run"))
+    assert again["replay_identical"]
+    assert again["parameters_sha256"] == result(done)["parameters_sha256"]
