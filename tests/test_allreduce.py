@@ -148,6 +148,16 @@ def test_a_rank_that_is_killed_ends_the_others_with_one_line(by):
     assert not done.process_left
 
 
+@pytest.mark.mpi
+@INSTALLED
+def test_a_sum_that_somebody_does_not_join_is_reported_though_horovod_blocks():
+    done = start(2, "allreduce.py", "horovod", "late", seconds=200)
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("rank 0: Stalled: nothing has happened for 3 s: rank 0 waits for ")
+    assert lines[0].endswith("the others: allreduce")
+    assert done.returncode == 1
+
+
 @pytest.fixture
 def without_horovod(tmp_path):
     """A folder in which Python finds another horovod first, which is broken."""

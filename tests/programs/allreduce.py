@@ -1,13 +1,14 @@
 """allreduce on real ranks: what every rank ends with.
 
-mpirun -n N python tests/programs/allreduce.py BY OUT, BY being mpi4py or horovod; `killed` as OUT
-kills rank 1 in iteration 5.
+mpirun -n N python tests/programs/allreduce.py BY OUT, BY being mpi4py or horovod. Instead of a file
+OUT may be what becomes of rank 1 in iteration 5: killed, or late by more than the stall time-out.
 """
 
 import os
 import pickle
 import signal
 import sys
+import time
 
 import numpy as np
 
@@ -25,13 +26,16 @@ BY, OUT = sys.argv[1:3]
 ITERATIONS = 30
 
 
-class Deadly(Quadratic):
-    """Rank 1 dies of its sixth gradient."""
+class Mishap(Quadratic):
+    """The sixth gradient of rank 1 is its undoing."""
 
     def gradient(self, w, batch):
         self.calls = getattr(self, "calls", 0) + 1
-        if OUT == "killed" and MPI.COMM_WORLD.rank == 1 and self.calls == 6:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if MPI.COMM_WORLD.rank == 1 and self.calls == 6:
+            if OUT == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif OUT == "late":
+                time.sleep(8)
         return super().gradient(w, batch)
 
 
@@ -45,7 +49,7 @@ def summing():
 
 def main() -> None:
     n = MPI.COMM_WORLD.size
-    problem = Deadly(np.eye(n, 1000), 1.0, 1.0, seed=7)
+    problem = Mishap(np.eye(n, 1000), 1.0, 1.0, seed=7)
     graph = topology.build("ring", n, 0)
     found = []
     for max_time in (float("inf"), 0.1):
@@ -57,6 +61,7 @@ def main() -> None:
             seed=3,
             trace=Trace(),
             recorder=Recorder(ITERATIONS, holders=n),
+            stall_timeout=3.0 if OUT == "late" else 60.0,
             horovod=summing(),
         )
         first = State(0, np.ones(1000, np.float32))
