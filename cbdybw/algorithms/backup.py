@@ -50,7 +50,8 @@ async def dbw(worker: Worker, problem: Problem, plan: Plan, state: State) -> Sta
 
     As ps_backup, with n(k) the n that promises the largest decrease of the loss per second, see
     `how_many`. Source: Xu, Neglia and Sebastianelli, arXiv 2004.14696; the rule is theirs, what it
-    is told is estimated as `Estimates` says [choice].
+    is told is estimated as `Estimates` says [choice]. Where only time is simulated there is nothing
+    to gain, and it waits for everybody.
     """
     return await take_part(worker, problem, plan, state, serve_chosen)
 

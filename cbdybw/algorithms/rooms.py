@@ -8,9 +8,10 @@ server's coroutine, over `Shard`.
 The first server decides when everybody halts: at the end, or before iteration k for a consistent
 cut. It says STOP(k) to all; a body means that the run goes on after a cut. Every server goes on
 until it has completed iteration k-1 too, which it can: what the first server has used has been sent
-to all. A worker that computes comes to a cut when it has finished and pushed; one whose answer is
-due, at once. The servers leave what they have not used, and what has not been answered is pushed
-again after the cut: a State holds that U.
+to all. (Where pushes are used one by one, a further server may have some of iteration k by then.)
+A worker that computes comes to a cut when it has finished and pushed; one whose answer is due, at
+once. The servers leave what they have not used, and what has not been answered is pushed again
+after the cut: a worker's State holds that U.
 """
 
 from __future__ import annotations
