@@ -290,6 +290,21 @@ def test_a_straggler_that_slept_through_many_iterations_clears_its_mailbox_at_on
     assert all(later - earlier > 1 for earlier, later in pairwise(wakes))
 
 
+@pytest.mark.parametrize("policy", ["drop", "paper"])
+def test_who_hears_of_two_thresholds_at_once_begins_with_the_iteration_after_both(policy):
+    seconds = {(2, 0): 1.5, (3, 0): 100.0, (3, 1): 100.0}
+    timed = run(
+        "cb_dybw",
+        build("path", 4, 0),
+        lambda rank, index: seconds.get((rank, index), 1.0),
+        3,
+        network=Network(links={(i, 3): (5.0, float("inf")) for i in (0, 1)}),
+        policy=policy,
+    )
+    # Worker 3 hears of θ(0) = 1 at 6 s, but of θ(1) = 2 from worker 2 at once.
+    assert timed.recorder.last_close.tolist() == [1.0, 2.0, 3.0]
+
+
 # The end
 
 

@@ -98,7 +98,7 @@ class Closing:
         self._worker, self._plan = worker, plan
         neighbours = plan.neighbours[worker.rank]
         self._enough = max(0, len(neighbours) - plan.backup_workers)
-        # Neighbours that have not left → the last iteration each has closed. At a cut all are even.
+        # Neighbour → the last iteration it is known to have closed. At a cut all are even.
         self._closed = dict.fromkeys(neighbours, state.k - 1)
         self.last = state.k - 1
         self.stop = plan.iterations if state.stop is None else state.stop
@@ -124,12 +124,16 @@ class Closing:
 
     def _note(self, m: Message) -> None:
         if m.kind is CLOSE:
-            self._closed[m.source] = m.iteration
+            self._close(m.source, m.iteration)
             self.last = max(self.last, m.iteration)
         elif m.kind is STOP and self._plan.checkpoint_every:  # everybody's
             self.stop = min(self.stop, m.iteration)
-        elif m.kind is STOP:  # the sender's alone
-            self._closed.pop(m.source, None)
+        elif m.kind is STOP:  # the sender's alone, who is not ahead of anybody by leaving
+            self._close(m.source, self._plan.iterations)
+
+    def _close(self, i: int, k: int) -> None:
+        # What `wait` and the handshake have picked out may be newer than what is still to be heard.
+        self._closed[i] = max(self._closed[i], k)
 
     async def wait(self, k: int) -> dict[int, np.ndarray]:
         """Wait for UPDATE(k) of enough neighbours, or of all that do not skip k; i → what i sent.
@@ -137,7 +141,8 @@ class Closing:
         Who has come by then counts, be it more than enough. The CLOSE(k) of those whose UPDATE(k)
         is here is left for the handshake.
         """
-        worker, missing = self._worker, set(self._closed)
+        worker = self._worker
+        missing = {i for i, closed in self._closed.items() if closed < k}
         updates: dict[int, np.ndarray] = {}
         while missing and len(updates) < self._enough:
             m = await worker.receive(news_of(k, missing))
@@ -153,7 +158,8 @@ class Closing:
     def agreed(self, k: int, members: dict[int, np.ndarray]) -> None:
         """After the handshake of k, in which `members` have said CLOSE(k)."""
         for i in members:
-            self._closed[i] = self.last = k
+            self._close(i, k)
+            self.last = k
 
     def look_at_the_clock(self, k: int) -> None:
         """After iteration k: when the time is over, stop here, or with everybody at the next cut.
