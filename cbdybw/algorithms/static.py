@@ -8,7 +8,8 @@ in m has closed m-1, so that worker may start m, and its gradient ends some day.
 sends UPDATE(m). So does each of its neighbours in m, and those that are further have closed m. Thus
 from every neighbour it will hear UPDATE(m) or CLOSE(m) in the end, stops waiting, and says CLOSE(m)
 before it waits for the CLOSE(m) of neighbours whose UPDATE(m) it has: they are in m or further and
-say it by the same argument. Everybody leaves m.
+say it by the same argument. Everybody leaves m. Who waits at a cut has closed all before it, and
+who has left has said so, which closes all the rest.
 """
 
 from __future__ import annotations
