@@ -219,6 +219,8 @@ def check(scenario: Scenario, result: Run) -> None:
         used = sum(int(state.memory["steps"]) for state in cut.states.values())
         assert {int(state.memory["total"]) for state in cut.states.values()} == {used}
         assert used == k * n if scenario.instant else used >= k * n
+        if used >= (k + 1) * n and (k, 0) in result.resumed:  # enough for k as well
+            assert {time for time, at, *_ in result.averages if at == k} == {cut.time}
     resumed = [(k, rank) for k in result.cuts for rank in states if k < states[rank].k]
     assert sorted(result.resumed) == sorted(resumed)
 
