@@ -49,7 +49,8 @@ def ended(run: Run, outcome: Outcome) -> Row:
         "result": result,
         "curve": {name: _short(m[name] for m in outcome.metrics) for name in CURVE},
     }
-    if len(outcome.arrays["last_close"]) <= LONGEST:
+    searches = run.cell.group == "rates"  # for a loss; how long iterations last is no part of it
+    if len(outcome.arrays["last_close"]) <= LONGEST and not searches:
         ends = np.maximum.accumulate(np.maximum(outcome.arrays["last_close"], 0.0))
         row["durations"] = _short(np.diff(ends, prepend=0.0).tolist())
         if "backup_workers" in outcome.arrays:

@@ -26,9 +26,17 @@ SERVED = ("bsp", "asp", "ssp", "ps_backup", "dbw")
 ALGORITHMS = (*PAIR, "cb_static", "dsgd_aau", "ad_psgd", "allreduce", *SERVED)
 PARTITIONS = ("iid", "shards:2", "dirichlet:0.5")
 COMPONENTS = {"mnist": 50, "cifar10": 100}
-TARGETS = {("mnist", "lrm"): 0.4, ("mnist", "2nn"): 0.1, ("cifar10", "lrm"): 1.8}
-TARGETS |= {("cifar10", "2nn"): 1.4}
-"""Training losses to which the time is taken; all algorithms of a workload have the same."""
+TARGETS = {
+    ("mnist", "lrm"): (0.33, 0.37),
+    ("mnist", "2nn"): (0.1, 0.2),
+    ("cifar10", "lrm"): (1.8, 1.8),
+    ("cifar10", "2nn"): (1.4, 1.7),
+}
+"""Training losses to which the time is taken, on iid and on other data: the same for all algorithms
+and such that all come there, some way before their ends."""
+
+FAR = 0.4
+"""The target where minibatches of 32 make LRM on MNIST end at higher losses."""
 
 DECAY = {"eta_decay": 0.99}  # per epoch
 UNKNOWN = "nothing is known beforehand"
@@ -53,7 +61,7 @@ def learning() -> Iterator[Row]:
                         f"{dataset}-{workload}-n{n}-{partition.replace(':', '')}-{algorithm}",
                         _learning_scales(n, dataset, workload, partition, algorithm),
                         _learner(algorithm, dataset, workload, n, partition)
-                        | {"target_loss": TARGETS[dataset, workload]}
+                        | {"target_loss": TARGETS[dataset, workload][partition != "iid"]}
                         | _length(dataset, workload, n, partition),
                         LEARNT[dataset, workload] if partition == "iid" else UNKNOWN,
                     )
@@ -85,7 +93,7 @@ def _learning_scales(
 
 def _length(dataset: str, workload: str, n: int, partition: str) -> dict[str, Any]:
     if workload == "lrm":
-        return {"iterations": 300}
+        return {"iterations": 300, "eval_every": 5}
     shows_accuracy = (dataset, n, partition) == ("mnist", 6, "iid")
     return {"iterations": 1000 if shows_accuracy else 400, "eval_every": 20}
 
@@ -143,7 +151,8 @@ def laws() -> Iterator[Row]:
                     {"short": 3, "paper": 5},
                     _learner(algorithm, "mnist", "lrm", n, "iid")
                     | common
-                    | {"iterations": 300, "target_loss": TARGETS["mnist", "lrm"]},
+                    | {"iterations": 300, "eval_every": 5}
+                    | {"target_loss": TARGETS["mnist", "lrm"][0]},
                 )
 
 
@@ -197,7 +206,7 @@ def speedup() -> Iterator[Row]:
                 _learner(algorithm, "mnist", "lrm", n, "iid")
                 | {"batch_size": 32, "eta0": min(0.05 * n, 1.0), "eta_decay": 1.0}
                 | {"iterations": 3200 // min(n, 8), "eval_every": 32 // min(n, 8)}
-                | {"target_loss": TARGETS["mnist", "lrm"]},
+                | {"target_loss": FAR},
                 "iterations to the target fall as 1/N up to N = 16 or so",
             )
             for iterations in LENGTHS:
@@ -224,7 +233,7 @@ def topology() -> Iterator[Row]:
                     ({} if all_pairs_of_256 else {"short": 2 if n == 16 else 1}) | {"paper": 3},
                     _learner(algorithm, "mnist", "lrm", n, "iid", batch_size=32)
                     | {"graph": graph, "iterations": 200, "eval_every": 20}
-                    | {"target_loss": TARGETS["mnist", "lrm"]},
+                    | {"target_loss": FAR},
                 )
     for graph in ("ring", "random_regular:degree=4"):
         for algorithm in algorithms:

@@ -23,12 +23,12 @@ GRID = {
     "mnist-lrm": (0.3, 1, 3, 10, 30),
     "mnist-lrm-shards2": (0.3, 1, 3, 10, 30),
     "mnist-lrm-b32": (0.1, 0.3, 1, 3, 10),
-    "mnist-2nn": (0.1, 0.3, 1, 3, 10),
+    "mnist-2nn": (0.3, 1, 3, 10, 30),
     "mnist-2nn-shards2": (0.1, 0.3, 1, 3, 10),
     "cifar10-lrm": (0.03, 0.1, 0.3, 1, 3),
     "cifar10-lrm-shards2": (0.03, 0.1, 0.3, 1, 3),
     "cifar10-2nn": (0.1, 0.3, 1, 3, 10),
-    "cifar10-2nn-shards2": (0.1, 0.3, 1, 3, 10),
+    "cifar10-2nn-shards2": (0.03, 0.1, 0.3, 1, 3),
 }
 """Workload → η0; b32 is a batch of 32 on a ring of 16, all others are six workers on a ring."""
 
