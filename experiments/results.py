@@ -86,7 +86,7 @@ def arrays(
     """The arrays of result.npz.
 
     edges: active edges (k, i, j), i < j, ascending, (n, 3).
-    visits: (k, number of the connecting edge), ascending, (v, 2).
+    visits: (k, number of the edge) as in `State`, ascending, (v, 2).
     connecting: DTUR's edges, (N-1, 2).
     last_close, finishers, active, used: as in `Recorder`, (K,).
     backup_workers: see above, (K,); absent where it has no meaning.

@@ -7,7 +7,9 @@ A row has
     status              finished, diverged or failed
     result              the JSON object that `experiments.train` prints
     curve               column → values, one an evaluation: iteration, clock_seconds, train_loss,
-                        test_error, consensus_distance; None where a number is not finite
+                        test_error, consensus_distance; None where a number is not finite; of more
+                        than 300 evaluations 300 at equal distances
+    mean_train_loss     over all evaluations, be they in the curve or not
     durations           seconds between the ends of consecutive iterations, K values
     backup_workers      how many were not waited for in iteration k, K values
     versions, commit    of what it was run with
@@ -40,6 +42,8 @@ Row = dict[str, Any]
 CURVE = ("iteration", "clock_seconds", "train_loss", "test_error", "consensus_distance")
 LONGEST = 1000
 """Iterations of which each one's duration is kept."""
+POINTS = 300
+"""Evaluations that are kept in a curve."""
 
 
 def ended(run: Run, outcome: Outcome) -> Row:
@@ -47,7 +51,8 @@ def ended(run: Run, outcome: Outcome) -> Row:
     result = {name: value for name, value in outcome.result.items() if name not in NOT_IN_KEY}
     row = _head(run, result["status"]) | {
         "result": result,
-        "curve": {name: _short(m[name] for m in outcome.metrics) for name in CURVE},
+        "curve": {name: _short(m[name] for m in _kept(outcome.metrics)) for name in CURVE},
+        "mean_train_loss": _mean(m["train_loss"] for m in outcome.metrics),
     }
     searches = run.cell.group == "rates"  # for a loss; how long iterations last is no part of it
     if len(outcome.arrays["last_close"]) <= LONGEST and not searches:
@@ -90,6 +95,17 @@ def _flags(run: Run) -> Row:
 @cache
 def _origin() -> Row:
     return {"versions": environment.versions(), "commit": environment.git()["commit"]}
+
+
+def _kept(metrics: list[Row]) -> list[Row]:
+    if len(metrics) <= POINTS:
+        return metrics
+    return [metrics[i] for i in np.linspace(0, len(metrics) - 1, POINTS).round().astype(int)]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    values = list(values)
+    return None if not values or None in values else float(np.mean(values))
 
 
 def _short(values: Iterable[float | None]) -> list[float | None]:

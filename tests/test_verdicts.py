@@ -258,7 +258,9 @@ def quadratic(name, seed, factor, **flags):
         "test_error": [0.0] * len(k),
         "consensus_distance": [0.0] * len(k),
     }
-    return r
+    k = np.arange(0, flags["iterations"] + 1, 10)  # an evaluation every 10 iterations
+    losses = 0.5 * np.where(k, factor, 1.0) * exact.error(k, 10.0)
+    return r | {"mean_train_loss": float(losses.mean())}
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.05, "reproduced"), (1.3, "not reproduced")])
@@ -283,7 +285,7 @@ def test_the_rate_is_the_fitted_exponent_beside_that_of_exact_theory():
 
     v = claims_learning.rate({"speedup": rows(lambda n, k: 3 * (n / k) ** 0.5)})
     assert v["verdict"] == "reproduced"
-    assert "measured/exact 1.09 [1.09, 1.1]" in v["ours"]  # 1.1, but for the common start
+    assert "measured/exact 1.09 [1.08, 1.1]" in v["ours"]  # 1.1, but for the common start
     v = claims_learning.rate({"speedup": rows(lambda n, k: 0.1)})  # its noise never vanishes
     assert v["verdict"] == "not reproduced"
 

@@ -18,7 +18,7 @@ from cbdybw.clusters.guard import guard
 from cbdybw.errors import BadInput
 from cbdybw.storage import atomic
 from experiments import report, rows
-from experiments.cb_dybw import law_table, rates
+from experiments.cb_dybw import law_table, learning_table, rates
 from experiments.cb_dybw.claim import Rows
 from experiments.cb_dybw.learning import workloads
 from experiments.cb_dybw.look import FULL
@@ -124,14 +124,16 @@ def _section(group: str, groups: Rows, folder: Path) -> str:
 
 
 def _learning(found: list[dict[str, Any]], folder: Path) -> str:
-    """A workload at a time, all but the first folded."""
-    parts = []
-    for name, runs in workloads(found).items():
+    """A workload at a time, all but the one with the most runs folded."""
+    parts, all_runs = [], workloads(found)
+    most = max(all_runs, key=lambda name: len(all_runs[name]))
+    tables = learning_table.tables(found).values()
+    for (name, runs), table in zip(all_runs.items(), tables, strict=True):
         s = runs[0].settings
-        opened = "" if parts else " open"
-        figures = _figures(folder.glob(f"{name}-*.svg"))
-        label = escape(f"{model(s)}, N={s.workers}")
-        parts.append(f"<details{opened}><summary>{label}</summary>{figures}</details>")
+        opened = " open" if name == most else ""
+        body = _table(table, left=1) + _figures(folder.glob(f"{name}-*.svg"))
+        label = escape(f"{model(s)}, N={s.workers}, target {s.target_loss:g}")
+        parts.append(f"<details{opened}><summary>{label}</summary>{body}</details>")
     return "".join(parts)
 
 

@@ -1,7 +1,7 @@
 """The search for learning rates: final training loss against η0, the chosen one marked (group 0).
 
-No published number [choice]: every algorithm gets the same five values, the same budget and a seed
-that no result is taken from, see `experiments.cb_dybw.rates`. Expect the minimum inside the grid.
+No published number [choice]: every algorithm gets the same five values, the same budget and the
+same rule, see `experiments.cb_dybw.rates`. Expect the chosen one inside the grid.
 
     python -m experiments.reproduce --paper=cb_dybw --figures_only --out=RESULTS
     python -m experiments.cb_dybw.rate_search RESULTS
@@ -9,22 +9,22 @@ that no result is taken from, see `experiments.cb_dybw.rates`. Expect the minimu
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import matplotlib
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.cb_dybw import alone, look
-from experiments.cb_dybw.rates import SEED
-from experiments.cb_dybw.reading import TITLES, Result, model, read, select, split, title
+from experiments.cb_dybw import alone, look, rates
+from experiments.cb_dybw.reading import TITLES, read
 from experiments.figures import STYLE
 
 TITLE = "Learning rates"
 SAYS = (
-    "Training loss at the end of the same budget, for every algorithm the same five values of η0. "
-    "A ring marks the chosen one; a run that diverged has no point."
+    "Training loss at the end of the same budget, the higher one of two seeds, for every algorithm "
+    "at the same five values of η0; one that diverged has no point. A ring marks the chosen one: "
+    "the best of those whose next larger one still learns."
 )
 COLUMNS = 3
 
@@ -32,46 +32,37 @@ COLUMNS = 3
 @matplotlib.rc_context(STYLE)
 def draw(rows: list[dict[str, Any]]) -> dict[str, Figure]:
     """One figure with a panel for each workload."""
-    workloads = split(
-        [r for r in read(rows) if r.seed == SEED],
-        "dataset", "workload", "batch_size", "partition", "workers",
-    )  # fmt: skip
-    if not workloads:
+    found = [row for row in rows if row["seed"] in rates.SEEDS]
+    if not found:
         return {}
-    lines = -(-len(workloads) // COLUMNS)
+    chosen = rates.choose(found)
+    lines = -(-len(chosen) // COLUMNS)
     figure = Figure(figsize=(look.FULL, 0.9 + 2.5 * lines))
-    panels = figure.subplots(lines, COLUMNS, squeeze=False).flat
-    for axes, runs in zip(panels, workloads.values(), strict=False):
-        _panel(axes, runs)
-    for axes in list(panels)[len(workloads) :]:
+    panels = list(figure.subplots(lines, COLUMNS, squeeze=False).flat)
+    for axes, (workload, by_algorithm) in zip(panels, chosen.items(), strict=False):
+        _panel(axes, by_algorithm)
+        axes.set_title(workload, fontsize=8)
+    for axes in panels[len(chosen) :]:
         axes.set_axis_off()
-    every = [r for runs in workloads.values() for r in runs]
     handles = {
         h.get_label(): h for axes in figure.axes for h in axes.lines if h.get_label()[0] != "_"
     }
     figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=6, fontsize=8)
-    look.note(figure, every)
+    look.note(figure, read(found), "b32: batch 32.")
     return {"rates": figure}
 
 
-def _panel(axes: Axes, runs: list[Result]) -> None:
-    for algorithm in TITLES:
-        own = sorted(select(runs, algorithm=algorithm), key=lambda r: r.settings.eta0)
-        if not own:
-            continue
-        eta0 = np.array([r.settings.eta0 for r in own])
-        loss = np.array([r.value("train_loss") for r in own])
-        line = look.LINES[algorithm]
-        axes.plot(eta0, loss, marker=".", label=title(own[0].settings), **line)
-        if np.isfinite(loss).any():
-            best = np.nanargmin(loss)
-            axes.plot(
-                eta0[best], loss[best], "o", markersize=9, fillstyle="none", color=line["color"]
-            )
-    s = runs[0].settings
+def _panel(axes: Axes, by_algorithm: dict[str, dict[str, Any]]) -> None:
+    for algorithm in [name for name in TITLES if name in by_algorithm]:
+        found, line = by_algorithm[algorithm], look.LINES[algorithm]
+        loss = {eta0: x if x is not None else math.nan for eta0, x in found["train_loss"].items()}
+        axes.plot(list(loss), list(loss.values()), marker=".", label=TITLES[algorithm], **line)
+        axes.plot(
+            found["eta0"], loss[found["eta0"]],
+            "o", markersize=9, fillstyle="none", color=line["color"],
+        )  # fmt: skip
     look.logarithmic(axes, "x", subs=(1, 3))
     look.logarithmic(axes, "y")
-    axes.set_title(f"{model(s)}, N={s.workers}, batch {s.batch_size}", fontsize=8)
     axes.set_xlabel("η0")
 
 

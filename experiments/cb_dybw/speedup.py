@@ -71,13 +71,14 @@ def _settled(r: Result) -> np.ndarray:
 
 def mean_gradient(r: Result) -> float:
     """Mean of ‖∇F(w̄(k))‖² = 2λ·loss over the evaluations."""
-    return float((2 * expected.quadratic(r).lam * r.curve["train_loss"]).mean())
+    return 2 * expected.quadratic(r).lam * r.row["mean_train_loss"]
 
 
 def exact_mean_gradient(r: Result) -> float:
     """What `mean_gradient` is on average, if all N gradients are used in each iteration."""
-    q = expected.quadratic(r)
-    return float(q.lam**2 * q.error(r.curve["iteration"], expected.errors(r)[0]).mean())
+    q, s = expected.quadratic(r), r.settings
+    k = np.arange(0, s.iterations + 1, s.eval_every)
+    return float(q.lam**2 * q.error(k, expected.errors(r)[0]).mean())
 
 
 @matplotlib.rc_context(STYLE)
