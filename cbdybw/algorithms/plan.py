@@ -104,7 +104,8 @@ class State:
         k: the next iteration.
         w: the estimate w_j(k-1); of a parameter server its shard.
         gradient: a finished gradient that has not entered an estimate yet.
-        visits: DTUR's log, shape (n, 2): (iteration, number of the connecting edge).
+        visits: the log of visits, shape (n, 2): (iteration, number of the edge), of the connecting
+            edges for cb_dybw, of all edges for dsgd_aau.
         stop: the iteration before which `max_time` makes this worker stop, once it knows.
         memory: what else an algorithm has to remember, by name.
     """

@@ -64,7 +64,7 @@ class Draws(NamedTuple):
     seed: int
 
     def generator(self, purpose: int, rank: int, block: int) -> np.random.Generator:
-        key = self.seed | rank << 64 | purpose << 96
+        key = self.seed | int(rank) << 64 | purpose << 96
         return np.random.Generator(np.random.Philox(key=key, counter=block << 128))
 
 
