@@ -9,7 +9,16 @@ from typing import Any
 from experiments import statistics
 from experiments.cb_dybw import expected, speedup
 from experiments.cb_dybw.claim import SEPARATOR, Claim, Evidence, Rows
-from experiments.cb_dybw.reading import TITLES, WORKLOAD, Result, model, pair, read, split, values
+from experiments.cb_dybw.reading import (
+    WORKLOAD,
+    Result,
+    by_title,
+    model,
+    pair,
+    read,
+    split,
+    values,
+)
 from experiments.statistics import Interval
 
 LIKE_LOSS = 1.1
@@ -92,23 +101,26 @@ def same_iterations_to_target(rows: Rows) -> Verdict:
     )
 
     def ratio(full: list[Result], dybw: list[Result]) -> Evidence:
-        counts = [
-            values(runs, lambda r: r.to_loss(r.settings.target_loss, "iteration"))
-            for runs in (dybw, full)
-        ]
+        counts = [values(runs, _iterations) for runs in (dybw, full)]
         return Evidence(statistics.ratio(*counts), 0.5, 2.0)
 
-    return _pairwise(claim, rows, ratio)
+    def arrives(full: list[Result]) -> bool:
+        return not any(map(math.isnan, values(full, _iterations).values()))
+
+    return _pairwise(claim, rows, ratio, arrives)
 
 
 def _pairwise(
-    claim: Claim, rows: Rows, compare: Callable[[list[Result], list[Result]], Evidence]
+    claim: Claim,
+    rows: Rows,
+    compare: Callable[[list[Result], list[Result]], Evidence],
+    usable: Callable[[list[Result]], bool] = bool,
 ) -> Verdict:
-    """Judge by every workload in which cb-Full and cb-DyBW both ran."""
+    """Judge by every workload in which cb-Full and cb-DyBW both ran, with a `usable` cb-Full."""
     evidence, used = {}, []
     for runs in split(read(rows.get("learning", [])), *WORKLOAD).values():
         full, dybw = pair(runs)
-        if full and dybw:
+        if full and dybw and usable(full):
             s = full[0].settings
             evidence[f"{model(s)}{SEPARATOR}N={s.workers}"] = compare(full, dybw)
             used += [*full, *dybw]
@@ -245,8 +257,7 @@ def rate(rows: Rows) -> Verdict:
     )
     found = list(filter(speedup.is_rate, read(rows.get("speedup", []))))
     evidence, beside = {}, []
-    for (name,), runs in split(found, "algorithm").items():
-        algorithm = TITLES[name]
+    for algorithm, runs in by_title(found).items():
         product = [r.settings.workers * r.settings.iterations for r in runs]
         fitted = statistics.power(product, [speedup.mean_gradient(r) for r in runs])
         evidence[algorithm] = Evidence(fitted, *SLOPE)
@@ -254,8 +265,11 @@ def rate(rows: Rows) -> Verdict:
         ratio = statistics.mean(
             [speedup.mean_gradient(r) / speedup.exact_mean_gradient(r) for r in runs]
         )
+        shares = [r.share_used for r in runs]
         beside.append(
-            f"{algorithm}: exact exponent {exact.mean:.3f}, measured/exact {ratio.text()}"
+            f"{algorithm}: exact exponent, if all gradients are used, {exact.mean:.3f}; "
+            f"measured/exact {ratio.text()}; gradients used / N from {min(shares):.2f} to "
+            f"{max(shares):.2f}"
         )
     if not evidence:
         return claim.untested(f"cells {speedup.RATE}* in group speedup")

@@ -69,7 +69,9 @@ def sooner_at_the_target(rows: Rows) -> Verdict:
         f"the time to the target loss falls by at least {PUBLISHED[0]:.0%}",
         Interval.percent,
     )
-    found = [e for e in _dybw(rows) if e.sooner.n and e.shorter.mean >= PUBLISHED[0]]
+    found = [
+        e for e in _dybw(rows) if e.sooner.n and e.full_arrives and e.shorter.mean >= PUBLISHED[0]
+    ]
     if not found:
         return claim.untested("learning in group laws with iterations that are 65 % shorter")
     return claim.judged(
@@ -86,7 +88,7 @@ def same_order_of_iterations(rows: Rows) -> Verdict:
         f"the ratio of their numbers lies in 1/{SAME_ORDER:g} … {SAME_ORDER:g}",
         Interval.text,
     )
-    found = [e for e in _dybw(rows) if e.iterations_ratio.n]
+    found = [e for e in _dybw(rows) if e.iterations_ratio.n and e.full_arrives]
     if not found:
         return claim.untested("learning with cb_full (global) and cb_dybw in group laws")
     evidence = {_name(e): Evidence(e.iterations_ratio, 1 / SAME_ORDER, SAME_ORDER) for e in found}

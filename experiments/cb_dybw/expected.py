@@ -98,13 +98,6 @@ class Quadratic(NamedTuple):
         left = (1 - self.eta * self.lam) ** (2 * np.asarray(k, float))
         return left * start + self.stationary * (1 - left)
 
-    def settled(self, start: float, within: float = 0.01) -> int:
-        """Iterations after which E‖w̄ - w*‖² is `within` (a fraction) of the stationary one."""
-        if start <= self.stationary * (1 + within):
-            return 0
-        ratio = within * self.stationary / (start - self.stationary)
-        return int(np.ceil(np.log(ratio) / (2 * np.log(abs(1 - self.eta * self.lam)))))
-
 
 def quadratic(result: Result) -> Quadratic:
     """The constants of a run on the quadratic problem."""

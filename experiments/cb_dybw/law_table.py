@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from cbdybw import specs
 from experiments import statistics
 from experiments.cb_dybw import expected
@@ -42,6 +44,7 @@ class Entry:
         iterations_to_target: the same in iterations.
         sooner: 1 - time to the target / cb-Full's, paired by seed.
         iterations_ratio: iterations to the target / cb-Full's, paired by seed.
+        full_arrives: whether cb-Full itself comes to the target, on every seed.
         runs: all that this comes from, cb-Full's included.
     """
 
@@ -58,6 +61,7 @@ class Entry:
     iterations_to_target: Values
     sooner: Interval
     iterations_ratio: Interval
+    full_arrives: bool
     runs: list[Result]
 
 
@@ -117,6 +121,7 @@ def _entry(workers: int, name: str, way: str, ways: dict[str, list[Result]]) -> 
         iterations[0],
         statistics.reduction(*times),
         statistics.ratio(*iterations),
+        not np.isnan(list(iterations[1].values())).any(),
         [*own, *full] if way != FULL else own,
     )
 

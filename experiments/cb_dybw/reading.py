@@ -115,6 +115,14 @@ def by_cell(results: Iterable[Result]) -> dict[str, list[Result]]:
     return parts
 
 
+def by_title(results: Iterable[Result]) -> dict[str, list[Result]]:
+    """By algorithm, with the policy where it is not the default."""
+    parts: dict[str, list[Result]] = {}
+    for r in results:
+        parts.setdefault(title(r.settings), []).append(r)
+    return dict(sorted(parts.items()))
+
+
 def values(results: Iterable[Result], number: Callable[[Result], float]) -> Values:
     """Seed → number of the run."""
     return {r.seed: number(r) for r in results}

@@ -24,6 +24,7 @@ from experiments import statistics
 from experiments.cb_dybw import alone, expected, look
 from experiments.cb_dybw.reading import Result, model, read, split, title, values
 from experiments.figures import STYLE
+from experiments.settings import Settings
 from experiments.statistics import Interval
 
 TITLE = "Linear speed-up"
@@ -33,6 +34,8 @@ SAYS = (
 )
 
 MARKS = {"complete": "o", "ring": "s"}
+LATE = "#56B4E9"
+"""cb-DyBW's colour where all gradients are used, lighter than its own."""
 RATE = "rate-"
 """How names of cells begin whose learning rate is η = c·√(N/K)."""
 
@@ -55,7 +58,7 @@ def aims(r: Result) -> bool:
 
 
 def stationary_error(r: Result) -> float:
-    """‖w̄ - w*‖², mean over the evaluations after the start has been forgotten to within 1 %."""
+    """‖w̄ - w*‖², mean over the evaluations of the last three quarters of the run."""
     return float(expected.errors(r)[_settled(r)].mean())
 
 
@@ -65,8 +68,7 @@ def worker_error(r: Result) -> float:
 
 
 def _settled(r: Result) -> np.ndarray:
-    k = expected.quadratic(r).settled(start=expected.errors(r)[0])
-    return r.curve["iteration"] >= min(k, r.curve["iteration"][-1])
+    return r.curve["iteration"] >= r.settings.iterations / 4
 
 
 def mean_gradient(r: Result) -> float:
@@ -138,11 +140,15 @@ def _points(
     y, low, high = (
         np.array([getattr(p, end) for p in points.values()]) for end in Interval._fields[:3]
     )
-    line = look.LINES[s.algorithm] | {"linestyle": "-" if s.graph == "complete" else "--"}
+    line = _line(s) | {"linestyle": "-" if s.graph == "complete" else "--"}
     half = np.nan_to_num([y - low, high - y])
     axes.errorbar(
         x, y, half, label=label, marker=MARKS.get(s.graph, "^"), markersize=4, capsize=2, **line
     )
+
+
+def _line(s: Settings) -> dict[str, Any]:
+    return look.LINES[s.algorithm] | ({"color": LATE} if s.policy == "late" else {})
 
 
 def _ideal(axes: Axes, sizes: list[int], start: tuple[int, float]) -> None:
@@ -198,7 +204,7 @@ def _rate(runs: list[Result]) -> Figure:
 
 def _rate_marks(axes: Axes, name: str, by_n: dict[int, list[Result]]) -> None:
     """An algorithm's means over seeds; each mark is the number of workers."""
-    color = look.LINES[next(iter(by_n.values()))[0].settings.algorithm]["color"]
+    color = _line(next(iter(by_n.values()))[0].settings)["color"]
     for n, of_n in by_n.items():
         by_k = {k: runs for (k,), runs in split(of_n, "iterations").items()}
         means = [statistics.mean(values(runs, mean_gradient)) for runs in by_k.values()]
