@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -72,8 +73,8 @@ class FlatModel:
             tf.TensorSpec([None, *model.input_shape[1:]], tf.float32),
             tf.TensorSpec([None], tf.int32),
         )
-        self._gradient = tf.function(self._gradient_graph).get_concrete_function(*signature)
-        self._quality = tf.function(self._quality_graph).get_concrete_function(*signature)
+        self._gradient = _compiled(self._gradient_graph).get_concrete_function(*signature)
+        self._quality = _compiled(self._quality_graph).get_concrete_function(*signature)
 
     def get(self) -> np.ndarray:
         """The model's own parameters, shape (dim,)."""
@@ -121,7 +122,7 @@ class FlatModel:
             tf.TensorSpec([None, None, *self._model.input_shape[1:]], tf.float32),
             tf.TensorSpec([None, None], tf.int32),
         )
-        return tf.function(self._gradients_graph).get_concrete_function(*signature)
+        return _compiled(self._gradients_graph).get_concrete_function(*signature)
 
     def _gradients_graph(self, w: tf.Tensor, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         # w is cut before the map, not in it, where the gradient of a split would be sparse.
@@ -145,6 +146,12 @@ class FlatModel:
         logits = self._logits(w, x, training=False)
         wrong = tf.argmax(logits, axis=1, output_type=tf.int32) != y
         return _cross_entropy(logits, y), tf.math.count_nonzero(wrong)
+
+
+def _compiled(graph: Callable[..., Any]) -> Any:
+    # Our graphs have no loops or branches of Python to translate; translating them would leave
+    # files behind in the folder for temporary files.
+    return tf.function(graph, autograph=False)
 
 
 def _cross_entropy(logits: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
