@@ -8,7 +8,7 @@ A row has
     result              the JSON object that `experiments.train` prints
     curve               column → values, one an evaluation: iteration, clock_seconds, train_loss,
                         test_error, consensus_distance; None where a number is not finite; of more
-                        than 300 evaluations 300 at equal distances
+                        than 210 evaluations 100 at about equal distances
     mean_train_loss     over all evaluations, be they in the curve or not
     durations           seconds between the ends of consecutive iterations, K values
     backup_workers      how many were not waited for in iteration k, K values
@@ -42,8 +42,8 @@ Row = dict[str, Any]
 CURVE = ("iteration", "clock_seconds", "train_loss", "test_error", "consensus_distance")
 LONGEST = 1000
 """Iterations of which each one's duration is kept."""
-POINTS = 300
-"""Evaluations that are kept in a curve."""
+MOST_POINTS, POINTS = 210, 100
+"""Evaluations of a curve that is kept whole, and that are kept of a longer one."""
 
 
 def ended(run: Run, outcome: Outcome) -> Row:
@@ -98,7 +98,7 @@ def _origin() -> Row:
 
 
 def _kept(metrics: list[Row]) -> list[Row]:
-    if len(metrics) <= POINTS:
+    if len(metrics) <= MOST_POINTS:
         return metrics
     return [metrics[i] for i in np.linspace(0, len(metrics) - 1, POINTS).round().astype(int)]
 
