@@ -169,7 +169,7 @@ def setting(results: Sequence[Result]) -> str:
     seeds = sorted({r.seed for r in results})
     parts = [
         _listed(law(s.delay) for s in runs),
-        f"{_listed(s.graph.partition(':')[0] for s in runs)} of {_listed(s.workers for s in runs)}",
+        f"{_listed(s.graph.partition(':')[0] for s in runs)} of {_listed(sorted(s.workers for s in runs))}",
         f"policy {_listed(s.straggler_policy for s in dybw if s.clock == 'event') or 'none'}",
         f"{_listed(s.clock for s in dybw)} clock",
         _listed("MPI, wall clock" if s.cluster == "mpi" else "virtual cluster" for s in runs),

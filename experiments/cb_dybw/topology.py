@@ -73,7 +73,7 @@ def draw(rows: list[dict[str, Any]]) -> dict[str, Figure]:
     found = read(rows)
     if not found:
         return {}
-    graphs = list(dict.fromkeys(_kind(r) for r in found))
+    graphs = sorted({_kind(r) for r in found})
     shown = rows_of(found)
     figure = Figure(figsize=(look.FULL, 1.1 + 1.65 * len(shown)))
     panels = figure.subplots(len(shown), len(graphs), sharex=True, sharey="row", squeeze=False)
