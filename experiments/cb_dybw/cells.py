@@ -348,6 +348,8 @@ def _learner(
         **DECAY,
         **more,
     }
+    if algorithm in ("ps_backup", "dbw"):  # their papers have no use for late gradients
+        flags |= {"straggler_policy": "drop"}
     return flags | ({"backup_workers": n // 3} if algorithm == "ps_backup" else {})
 
 
