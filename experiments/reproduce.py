@@ -102,14 +102,18 @@ def claim(out: Path, paper: str, scale: str) -> None:
     mine = {"paper": paper, "scale": scale}
     try:
         if (out / MARK).exists():
-            theirs = atomic.read_json(out / MARK)
+            with atomic.readable(out / MARK):
+                theirs = atomic.read_json(out / MARK)
+                if not (isinstance(theirs, dict) and theirs.keys() == mine.keys()):
+                    raise ValueError("not the mark of a sweep")
+                holds = " at scale ".join(theirs[name] for name in mine)
             if theirs != mine:
                 raise BadInput(
-                    f"--out={out}: holds the rows of {theirs['paper']} at scale {theirs['scale']}; "
-                    f"name another folder, or --scale={theirs['scale']}"
+                    f"--out={out}: holds the rows of {holds}; name another folder, or that scale"
                 )
             return
-        if out.exists() and any(out.iterdir()):
+        # Another part of this sweep may be about to put its mark there: it has a dot until then.
+        if out.exists() and any(not path.name.startswith(".") for path in out.iterdir()):
             raise BadInput(f"--out={out}: holds other files than a sweep's; name a new folder")
         out.mkdir(parents=True, exist_ok=True)
         atomic.write_json(out / MARK, mine)

@@ -121,7 +121,10 @@ class Store:
     def read(self, run: Run) -> Row | None:
         """The row of a run, None when it has none yet; under the name that its cell has today."""
         path = self._path(run)
-        return atomic.read_json(path) | {"cell": run.cell.name} if path.exists() else None
+        if not path.exists():
+            return None
+        with atomic.readable(path):
+            return _checked(atomic.read_json(path)) | {"cell": run.cell.name}
 
     def write(self, run: Run, row: Row) -> None:
         """Keep the row; it is there as a whole or not at all, whenever this process is killed."""
@@ -152,8 +155,17 @@ def collected(out: Path) -> dict[str, list[Row]]:
     for path in sorted(out.glob("*.jsonl")):
         with atomic.readable(path):
             lines = atomic.read_bytes(path).decode().splitlines()
-            groups[path.stem] = [json.loads(line) for line in lines]
+            groups[path.stem] = [_checked(json.loads(line)) for line in lines]
     return groups
+
+
+def _checked(row: Any) -> Row:
+    """`row`; ValueError when it is none of ours."""
+    if not isinstance(row, dict) or not {"key", "cell", "seed", "flags", "status"} <= row.keys():
+        raise ValueError("not the row of a run")
+    if row["status"] != "failed" and not {"result", "curve"} <= row.keys():
+        raise ValueError("a row without result and curve")
+    return row
 
 
 def _line(row: Row) -> str:

@@ -28,13 +28,14 @@ class Interval(NamedTuple):
 
     def within(self, low: float, high: float) -> bool | None:
         """Whether the truth lies in [low, high]: True where the whole interval does, False where
-        the estimate itself does not, None where the interval is too wide to tell. A lone number
-        has no interval and is taken as it is."""
-        if not low <= self.mean <= high:
+        none of it does, None where it is too wide to tell. A lone number has no interval and is
+        taken as it is; what is not a number lies nowhere."""
+        if math.isnan(self.mean):
             return False
-        if self.n == 1:
-            return True
-        return True if low <= self.low and self.high <= high else None
+        least, most = (self.mean, self.mean) if math.isnan(self.low) else (self.low, self.high)
+        if most < low or high < least:
+            return False
+        return True if low <= least and most <= high else None
 
     def map(self, function: Callable[[float], float]) -> Interval:
         """A monotone function of the estimate and of both ends."""

@@ -102,7 +102,7 @@ def test_every_figure_names_law_policy_clock_and_seeds():
     found = workload(seeds=(0, 3), algorithms=("cb_full", "cb_dybw"))
     assert setting(read(found)) == (
         "LRM, MNIST, iid · batch 1024 · Exp(mean 0.1 s) · ring of 6 · policy carry · event clock · "
-        "virtual cluster · seeds 0, 3"
+        "virtual cluster, instant network · seeds 0, 3"
     )
     for figure in learning.draw(found).values():
         note = figure.get_supxlabel().replace("\n", " ")

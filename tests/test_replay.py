@@ -65,6 +65,7 @@ CASES = {
     "drop": {"straggler_policy": "drop"},
     "late, max_time": {"straggler_policy": "late", "edge_rule": "all", "max_time": 0.4},
     "cb_full, global": {"algorithm": "cb_full"},
+    "cb_static, max_time": {"algorithm": "cb_static", "max_time": 0.2},
     "cb_full, max_time": {"algorithm": "cb_full", "barrier": "neighbours", "max_time": 0.4},
 }
 

@@ -63,7 +63,10 @@ def test_a_run_without_a_number_leaves_none():
 
 def test_an_interval_lies_inside_outside_or_cannot_tell():
     assert Interval(0.5, 0.4, 0.6, 3).within(0.3, 0.7) is True
-    assert Interval(0.8, 0.4, 1.2, 3).within(0.3, 0.7) is False
+    assert Interval(0.9, 0.8, 1.0, 3).within(0.3, 0.7) is False
+    assert Interval(0.8, 0.4, 1.2, 3).within(0.3, 0.7) is None  # outside, as likely as not
+    assert Interval(0.8, math.nan, math.nan, 1).within(0.3, 0.7) is False
+    assert Interval(math.nan, math.nan, math.nan, 3).within(0.3, 0.7) is False
     assert Interval(0.5, 0.2, 0.8, 3).within(0.3, 0.7) is None
     assert Interval(0.5, math.nan, math.nan, 1).within(0.3, 0.7) is True
 

@@ -144,7 +144,8 @@ def test_long_runs_keep_no_duration_of_each_iteration(tmp_path):
 
 def test_collected_rows_are_sorted_and_leave_out_what_failed(tmp_path):
     def row(name, seed, status="finished"):
-        return {"cell": name, "seed": seed, "status": status}
+        kept = {"result": {}, "curve": {}} if status == "finished" else {}
+        return {"key": "0" * 12, "cell": name, "seed": seed, "flags": {}, "status": status} | kept
 
     given = [row("x/b", 1), row("x/a", 2), row("y/c", 0), row("x/b", 0), row("x/a", 1, "failed")]
     rows.collect(given, tmp_path)
@@ -152,6 +153,17 @@ def test_collected_rows_are_sorted_and_leave_out_what_failed(tmp_path):
         "x": [row("x/a", 2), row("x/b", 0), row("x/b", 1)],
         "y": [row("y/c", 0)],
     }
+
+
+@pytest.mark.parametrize("content", ["[]", '{"a": 1}', '{"key": ', ""])
+def test_a_damaged_row_is_named(tmp_path, content):
+    run = Run(cell(tmp_path, "old"), 0)
+    store = Place(tmp_path / "out").store
+    store.write(run, rows.failed(run, "why"))
+    (path,) = store.folder.iterdir()
+    path.write_text(content)
+    with pytest.raises(BadInput, match=path.name):
+        store.read(run)
 
 
 def test_the_row_of_a_cell_that_has_been_renamed_is_found(tmp_path):

@@ -286,7 +286,8 @@ def test_the_rate_is_the_fitted_exponent_beside_that_of_exact_theory():
     v = claims_learning.rate({"speedup": rows(lambda n, k: 3 * (n / k) ** 0.5)})
     assert v["verdict"] == "reproduced"
     assert "measured/exact 1.09 [1.08, 1.1]" in v["ours"]  # 1.1, but for the common start
-    v = claims_learning.rate({"speedup": rows(lambda n, k: 0.1)})  # its noise never vanishes
+    alone = [r for r in rows(lambda n, k: 0.1) if r["flags"]["workers"] == 1]
+    v = claims_learning.rate({"speedup": alone})  # a constant η: its noise never vanishes
     assert v["verdict"] == "not reproduced"
 
 

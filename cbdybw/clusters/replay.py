@@ -43,6 +43,7 @@ class ReplayCluster(VirtualCluster):
         self._blocked: set[int] = set()
         self._pending: dict[tuple[int, Any], Activity] = {}  # computations and timers
         self._collected: dict[int, tuple[Arrival, Span]] = {}  # collectives that are complete
+        self._latest = 0.0  # of the times at which events have been replayed
 
     def run(self, main: Callable[[Worker], Coroutine], start: float = 0.0) -> dict[int, Any]:
         """As on every cluster; BadInput when the ranks do not do what they did when recorded."""
@@ -59,13 +60,16 @@ class ReplayCluster(VirtualCluster):
     def _next(self, rank: int) -> None:
         """Put the next event of `rank` on the heap."""
         if self._log[rank]:
-            time = max(self.time, self._log[rank][0][0])
+            time = max(self._latest, self._log[rank][0][0])
             self._number += 1
             heapq.heappush(self._heap, (time, self._number, self._replay, rank))
 
     def _replay(self, rank: int) -> None:
         time, kind, iteration, peer = self._log[rank][0]
         worker = self._nodes[rank]
+        # An event may have to wait for another rank whose clock was behind; its own rank is told
+        # the time that it was told then, for what it does may depend on it.
+        self._latest, self.time = max(self._latest, self.time), time
         if kind < Event.COMPUTED:
             messages = self._outbox.get((peer, rank))
             if not messages:  # the clocks of two hosts differ: wait until it has been sent

@@ -1,8 +1,8 @@
 """A claim, the evidence for it, and the verdict that the numbers give.
 
 A claim is tested in many settings. Each has a number, its interval and the range that the claim
-allows: the setting counts for the claim if the whole interval lies inside, against it if the number
-lies outside, and for nothing if the interval is too wide to tell. All words below are computed.
+allows: the setting counts for the claim if the whole interval lies inside, against it if all of it
+lies outside, and for nothing if it is too wide to tell. All words below are computed.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ intervals; seconds are those of the virtual clock.
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,11 @@ def _line(runs: list[Result]) -> list[str]:
         return statistics.mean(values(runs, lambda r: r.value(name)))
 
     def to_target(axis: str) -> str:
-        return statistics.mean(values(runs, lambda r: r.to_loss(target, axis))).plus_minus()
+        found = values(runs, lambda r: r.to_loss(target, axis))
+        reached = [number for number in found.values() if not math.isnan(number)]
+        if len(reached) < len(found):
+            return f"reached by {len(reached)} of {len(found)}"
+        return statistics.mean(found).plus_minus()
 
     used = statistics.mean(values(runs, lambda r: r.share_used))
     omitted = mean("mean_backup_workers")

@@ -1,7 +1,7 @@
 """The search for learning rates: final training loss against η0, the chosen one marked (group 0).
 
 No published number [choice]: every algorithm gets the same five values, the same budget and the
-same rule, see `experiments.cb_dybw.rates`. Expect the chosen one inside the grid.
+same rule, see `experiments.cb_dybw.rates`. Expect the chosen one inside the grid of most.
 
     python -m experiments.reproduce --paper=cb_dybw --figures_only --out=RESULTS
     python -m experiments.cb_dybw.rate_search RESULTS

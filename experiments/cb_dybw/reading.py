@@ -167,12 +167,13 @@ def setting(results: Sequence[Result]) -> str:
     runs = [r.settings for r in results]
     dybw = [s for s in runs if s.algorithm == "cb_dybw"] or runs
     seeds = sorted({r.seed for r in results})
+    sizes = _listed(sorted(s.workers for s in runs))
     parts = [
         _listed(law(s.delay) for s in runs),
-        f"{_listed(s.graph.partition(':')[0] for s in runs)} of {_listed(sorted(s.workers for s in runs))}",
+        f"{_listed(s.graph.partition(':')[0] for s in runs)} of {sizes}",
         f"policy {_listed(s.straggler_policy for s in dybw if s.clock == 'event') or 'none'}",
         f"{_listed(s.clock for s in dybw)} clock",
-        _listed("MPI, wall clock" if s.cluster == "mpi" else "virtual cluster" for s in runs),
+        _listed(map(_cluster, runs)),
         f"{'seed' if len(seeds) == 1 else 'seeds'} {_listed(seeds)}",
     ]
     if any(r.learns for r in results):
@@ -180,6 +181,12 @@ def setting(results: Sequence[Result]) -> str:
         parts.insert(0, _listed(model(s) for s in learning))
         parts.insert(1, f"batch {_listed(s.batch_size for s in learning)}")
     return " · ".join(parts)
+
+
+def _cluster(s: Settings) -> str:
+    if s.cluster == "mpi":
+        return "MPI, wall clock"
+    return f"virtual cluster, {s.network or 'instant'} network"
 
 
 def _listed(items: Iterable[object]) -> str:
