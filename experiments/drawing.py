@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import importlib
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
+from matplotlib.figure import Figure
 
 from cbdybw.storage import atomic
 from experiments.figures import STYLE
 from experiments.rows import Row
+
+Draw = Callable[[list[Row]], dict[str, Figure]]
 
 
 def figures(paper: str, groups: dict[str, list[Row]], out: Path) -> list[Path]:
@@ -20,16 +24,21 @@ def figures(paper: str, groups: dict[str, list[Row]], out: Path) -> list[Path]:
     for old in folder.glob("*.svg"):
         old.unlink()
     for group, module in importlib.import_module(f"experiments.{paper}").FIGURES.items():
-        if group not in groups:
-            continue
-        folder.mkdir(exist_ok=True)
-        # The salt makes ids, and so the files, the same whenever they are drawn.
-        with matplotlib.rc_context(STYLE | {"svg.hashsalt": group}):
-            for name, figure in module.draw(groups[group]).items():
-                text = io.StringIO()
-                figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-                paths.append(folder / f"{name}.svg")
-                atomic.write_text(paths[-1], text.getvalue())
+        if group in groups:
+            paths += of_group(group, module.draw, groups[group], folder)
+    return paths
+
+
+def of_group(group: str, draw: Draw, found: list[Row], folder: Path) -> list[Path]:
+    """Write the figures of one group into `folder`; the same rows give the same files."""
+    folder.mkdir(exist_ok=True)
+    paths = []
+    with matplotlib.rc_context(STYLE | {"svg.hashsalt": group}):  # the salt of ids in the files
+        for name, figure in draw(found).items():
+            text = io.StringIO()
+            figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+            paths.append(folder / f"{name}.svg")
+            atomic.write_text(paths[-1], text.getvalue())
     return paths
 
 
@@ -42,8 +51,12 @@ def verdicts(paper: str, groups: dict[str, list[Row]], out: Path) -> int:
     """Write OUT/verdicts.json and OUT/verdicts.md; the number of claims."""
     judged = importlib.import_module(f"experiments.{paper}.verdicts").judge(groups)
     atomic.write_json(out / "verdicts.json", judged)
-    columns = list(judged[0]) if judged else []
-    lines = [columns, ["---"] * len(columns), *([str(v[c]) for c in columns] for v in judged)]
-    table = "".join(f"| {' | '.join(line)} |\n" for line in lines) if judged else ""
-    atomic.write_text(out / "verdicts.md", table)
+    lines = [list(judged[0]), *(list(v.values()) for v in judged)] if judged else []
+    atomic.write_text(out / "verdicts.md", markdown(lines) if lines else "")
     return len(judged)
+
+
+def markdown(lines: list[list[str]]) -> str:
+    """A table of Markdown; the first line holds the heads."""
+    head, *rest = lines
+    return "".join(f"| {' | '.join(line)} |\n" for line in [head, ["---"] * len(head), *rest])

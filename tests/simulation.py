@@ -9,7 +9,6 @@ follow from the seed.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -28,10 +27,11 @@ from cbdybw.algorithms.plan import Plan, State
 from cbdybw.algorithms.static import LEAD
 from cbdybw.clusters import delays
 from cbdybw.clusters.network import Network
-from cbdybw.clusters.trace import Event, Trace, decode
+from cbdybw.clusters.trace import Event, decode
 from cbdybw.clusters.virtual import VirtualCluster
 from cbdybw.clusters.worker import Kind, Worker
 from cbdybw.learning.quadratic import Quadratic
+from tests.drawn import Cut, Saved, alone
 from tests.invariants import (
     Average,
     check_agreement,
@@ -98,7 +98,7 @@ def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 10))
-    graph = _graph(rng, n)
+    graph = random_graph(rng, n)
     algorithm = str(rng.choice(ALGORITHM))
     least = min(degree for _, degree in graph.degree)
     plan = Plan(
@@ -116,10 +116,10 @@ def draw(seed: int) -> Scenario:
         local_steps=int(rng.choice([1, 1, 3])),
         backup_workers=int(rng.integers(least + 1)),
     )
-    return Scenario(seed, algorithm, plan, str(rng.choice(LAWS)), _network(rng, n))
+    return Scenario(seed, algorithm, plan, str(rng.choice(LAWS)), random_network(rng, n))
 
 
-def _graph(rng: np.random.Generator, n: int) -> nx.Graph:
+def random_graph(rng: np.random.Generator, n: int) -> nx.Graph:
     """A random tree and some more edges."""
     graph = nx.empty_graph(n)
     graph.add_edges_from((j, int(rng.integers(j))) for j in range(1, n))
@@ -138,7 +138,7 @@ def _connecting(rng: np.random.Generator, graph: nx.Graph) -> tuple[tuple[int, i
     return tuple(edges[n] for n in rng.permutation(len(edges)))
 
 
-def _network(rng: np.random.Generator, n: int) -> dict[str, Any]:
+def random_network(rng: np.random.Generator, n: int) -> dict[str, Any]:
     if rng.random() < 0.25:
         return {}
     network = {
@@ -164,20 +164,9 @@ def delay_law(scenario: Scenario) -> Callable[[int, int], float]:
 
 
 @dataclass
-class Cut:
-    """A consistent cut, kept in memory."""
-
-    time: float
-    states: dict[int, State]
-    spans: int  # in the trace by then
-    events: int
-
-
-@dataclass
-class Run:
+class Run(Saved):
     """A finished run, and everything its workers said."""
 
-    trace: Trace = field(default_factory=Trace)
     averages: list[Average] = field(default_factory=list)
     skips: list[tuple[int, int]] = field(default_factory=list)  # (k, rank)
     resumed: list[tuple[int, int]] = field(default_factory=list)  # (k, rank)
@@ -187,9 +176,6 @@ class Run:
     closes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)  # S_j(k)
     posted: dict[tuple[int, int], list] = field(default_factory=lambda: defaultdict(list))
     heard: dict[int, int] = field(default_factory=dict)  # rank → VISITED it got before its end
-    states: dict[int, State] = field(default_factory=dict)
-    cuts: dict[int, Cut] = field(default_factory=dict)
-    _saved: dict[int, State] = field(default_factory=dict)
     _gradient: dict[int, np.ndarray] = field(default_factory=dict)
 
     def record(self, rank: int, time: float, event: str, fields: dict[str, Any]) -> None:
@@ -229,18 +215,6 @@ class Run:
             broadcast(message)
 
         worker.send, worker.broadcast = noted_send, noted_broadcast
-
-    def save(self, rank: int, state: State) -> None:
-        self._saved[rank] = state
-
-    def commit(self, cluster: VirtualCluster) -> None:
-        (k,) = {state.k for state in self._saved.values()}
-        spans, events = len(self.trace.spans), len(self.trace.events)
-        self.cuts[k] = Cut(cluster.time, self._saved, spans, events)
-        self._saved = {}
-
-    def sha256(self) -> str:
-        return self.trace.sha256(self.states[rank].w for rank in sorted(self.states))
 
 
 def run(scenario: Scenario, cut: Cut | None = None) -> Run:
@@ -365,34 +339,5 @@ def _check_logs(scenario: Scenario, result: Run, logs: list[np.ndarray], complet
     assert scenario.epochs.restore(every).epoch == complete
 
 
-def check_resumed(scenario: Scenario, whole: Run) -> None:
-    """Assert that going on from each cut equals the uninterrupted run, bit for bit."""
-    for cut in whole.cuts.values():
-        rest = run(scenario, cut)
-        assert np.array_equal(rest.trace.spans, whole.trace.spans[cut.spans :])
-        assert np.array_equal(rest.trace.events, whole.trace.events[cut.events :])
-        for rank, state in whole.states.items():
-            assert_same_state(rest.states[rank], state)
-
-
-def assert_same_state(one: State, other: State) -> None:
-    assert (one.k, one.stop) == (other.k, other.stop)
-    for mine, theirs in ((one.w, other.w), (one.gradient, other.gradient)):
-        assert (mine is None) == (theirs is None)
-        assert mine is None or mine.tobytes() == theirs.tobytes()
-    assert np.array_equal(one.visits, other.visits)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, required=True)
-    scenario = draw(parser.parse_args().seed)
-    print(scenario)
-    result = run(scenario)
-    check(scenario, result)
-    check_resumed(scenario, result)
-    print(f"fine: trace_sha256 {result.sha256()}")
-
-
 if __name__ == "__main__":
-    main()
+    alone(draw, run, check)

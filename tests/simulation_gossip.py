@@ -7,7 +7,6 @@ runs that seed alone and prints what was drawn.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -20,12 +19,11 @@ from cbdybw import topology
 from cbdybw.algorithms import ALGORITHMS
 from cbdybw.algorithms.plan import Plan, State
 from cbdybw.clusters.network import Network
-from cbdybw.clusters.trace import Trace
 from cbdybw.clusters.virtual import VirtualCluster
 from cbdybw.clusters.worker import INTERRUPTED, Kind
 from cbdybw.learning.quadratic import Quadratic
 from tests import simulation
-from tests.simulation import Cut, assert_same_state
+from tests.drawn import Cut, Saved, alone
 
 DIM = 4
 ETA = 0.3
@@ -59,7 +57,7 @@ def draw(seed: int) -> Scenario:
     rng = np.random.default_rng((seed, 1))
     n = int(rng.integers(2, 10))
     plan = Plan(
-        topology.neighbours(simulation._graph(rng, n)),
+        topology.neighbours(simulation.random_graph(rng, n)),
         connecting=(),
         diameter=0,
         eta=lambda k: ETA,
@@ -68,7 +66,7 @@ def draw(seed: int) -> Scenario:
         checkpoint_every=int(rng.choice([0, 1, 3, 7])),
         local_steps=int(rng.choice([1, 1, 2])),
     )
-    return Scenario(seed, plan, str(rng.choice(simulation.LAWS)), simulation._network(rng, n))
+    return Scenario(seed, plan, str(rng.choice(simulation.LAWS)), simulation.random_network(rng, n))
 
 
 def delay_law(scenario: Scenario) -> Callable[[int, int], float]:
@@ -142,16 +140,12 @@ class Observer:
 
 
 @dataclass
-class Run:
+class Run(Saved):
     """A finished run, and everything its workers said."""
 
-    observer: Observer
-    trace: Trace = field(default_factory=Trace)
+    observer: Observer = field(kw_only=True)
     averages: list[tuple[float, int, int, tuple, int]] = field(default_factory=list)
     resumed: list[tuple[int, int]] = field(default_factory=list)
-    states: dict[int, State] = field(default_factory=dict)
-    cuts: dict[int, Cut] = field(default_factory=dict)
-    _saved: dict[int, State] = field(default_factory=dict)
 
     def record(self, rank: int, time: float, event: str, fields: dict[str, Any]) -> None:
         k = fields["k"]
@@ -161,24 +155,18 @@ class Run:
         self.averages.append((time, k, rank, fields["active"], fields["gradients"]))
 
     def save(self, rank: int, state: State) -> None:
-        self._saved[rank] = state
+        super().save(rank, state)
         self.observer.sees(rank, state.w)
         assert (state.gradient is None) == (rank not in self.observer.gradient)
 
     def commit(self, cluster: VirtualCluster) -> None:
-        (k,) = {state.k for state in self._saved.values()}
         assert not self.observer.asks, "an exchange is under way at a cut"
-        spans, events = len(self.trace.spans), len(self.trace.events)
-        self.cuts[k] = Cut(cluster.time, self._saved, spans, events)
-        self._saved = {}
-
-    def sha256(self) -> str:
-        return self.trace.sha256(self.states[rank].w for rank in sorted(self.states))
+        super().commit(cluster)
 
 
 def run(scenario: Scenario, cut: Cut | None = None) -> Run:
     """Run the scenario from its start, or from a cut of an earlier run."""
-    result = Run(Observer(scenario))
+    result = Run(observer=Observer(scenario))
     cluster = VirtualCluster(
         scenario.workers,
         delay=delay_law(scenario),
@@ -262,28 +250,5 @@ def _check_exchanges(result: Run) -> None:
     assert all(ends[j, i] == number for (i, j), number in ends.items())
 
 
-def check_resumed(scenario: Scenario, whole: Run) -> None:
-    """Assert that going on from each cut equals the uninterrupted run, bit for bit."""
-    for cut in whole.cuts.values():
-        rest = run(scenario, cut)
-        assert np.array_equal(rest.trace.spans, whole.trace.spans[cut.spans :])
-        assert np.array_equal(rest.trace.events, whole.trace.events[cut.events :])
-        for rank, state in whole.states.items():
-            assert_same_state(rest.states[rank], state)
-            for name, value in state.memory.items():
-                assert np.array_equal(rest.states[rank].memory[name], value), name
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, required=True)
-    scenario = draw(parser.parse_args().seed)
-    print(scenario)
-    result = run(scenario)
-    check(scenario, result)
-    check_resumed(scenario, result)
-    print(f"fine: trace_sha256 {result.sha256()}")
-
-
 if __name__ == "__main__":
-    main()
+    alone(draw, run, check)

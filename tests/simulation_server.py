@@ -9,7 +9,6 @@ gradients have entered them, in which iteration, with which weight and how often
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -23,11 +22,10 @@ from cbdybw.algorithms import ALGORITHMS
 from cbdybw.algorithms.backup import FULL_WAIT_EVERY, WARM_UP
 from cbdybw.algorithms.plan import Plan, State, shards
 from cbdybw.clusters.network import Network
-from cbdybw.clusters.trace import Trace
 from cbdybw.clusters.virtual import VirtualCluster
 from cbdybw.clusters.worker import INTERRUPTED, Kind, keyed_rng
 from tests import simulation
-from tests.simulation import Cut, assert_same_state
+from tests.drawn import Cut, Saved, alone
 
 NAMES = ("bsp", "asp", "ssp", "ps_backup", "dbw")
 TAIL = 4  # coordinates of each shard that are learnt
@@ -166,27 +164,15 @@ def draw(seed: int) -> Scenario:
         staleness=int(rng.integers(5)),
     )
     law = str(rng.choice(simulation.LAWS))
-    return Scenario(seed, algorithm, plan, servers, law, simulation._network(rng, n + servers))
+    network = simulation.random_network(rng, n + servers)
+    return Scenario(seed, algorithm, plan, servers, law, network)
 
 
 @dataclass
-class Run:
-    """A finished run."""
+class Run(Saved):
+    """A finished run, and what its ranks said."""
 
-    trace: Trace = field(default_factory=Trace)
     story: Story = field(default_factory=Story)
-    states: dict[int, State] = field(default_factory=dict)
-    cuts: dict[int, Cut] = field(default_factory=dict)
-    _saved: dict[int, State] = field(default_factory=dict)
-
-    def save(self, rank: int, state: State) -> None:
-        self._saved[rank] = state
-
-    def commit(self, cluster: VirtualCluster) -> None:
-        (k,) = {state.k for state in self._saved.values()}
-        spans, events = len(self.trace.spans), len(self.trace.events)
-        self.cuts[k] = Cut(cluster.time, self._saved, spans, events)
-        self._saved = {}
 
 
 def first_states(problem, workers: int, servers: int) -> dict[int, State]:
@@ -316,30 +302,5 @@ def _check_models(algorithm: str, problem: Ledger, story: Story, n: int, servers
             assert w.tobytes() == np.concatenate(held).tobytes()
 
 
-def check_resumed(scenario: Scenario, whole: Run) -> None:
-    """Assert that going on from each cut equals the uninterrupted run, bit for bit."""
-    for cut in whole.cuts.values():
-        rest = run(scenario, cut)
-        assert np.array_equal(rest.trace.spans, whole.trace.spans[cut.spans :])
-        assert np.array_equal(rest.trace.events, whole.trace.events[cut.events :])
-        for rank, state in whole.states.items():
-            mine = rest.states[rank]
-            assert_same_state(mine, state)
-            assert mine.memory.keys() == state.memory.keys()
-            for name, array in state.memory.items():
-                assert mine.memory[name].tobytes() == array.tobytes(), name
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, required=True)
-    scenario = draw(parser.parse_args().seed)
-    print(scenario)
-    result = run(scenario)
-    check(scenario, result)
-    check_resumed(scenario, result)
-    print("fine")
-
-
 if __name__ == "__main__":
-    main()
+    alone(draw, run, check)

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from contextlib import contextmanager
 
 import networkx as nx
 import numpy as np
@@ -24,23 +23,14 @@ from cbdybw.learning.quadratic import Quadratic
 from cbdybw.recorder import Recorder
 from cbdybw.storage.run_directory import RunDirectory
 from cbdybw.topology import build
+from tests.drawn import check_resumed, shown
 from tests.mpirun import start
 from tests.runs import on_ranks, result
 from tests.runs import run as trained
-from tests.simulation_gossip import check, check_resumed, draw, run
+from tests.simulation_gossip import check, draw, run
 from tests.timing import run as timed_run
 
 # Whole runs, drawn from a seed
-
-
-@contextmanager
-def shown(scenario):
-    """Print the one command that runs a failing seed alone."""
-    try:
-        yield
-    except BaseException:
-        print(f"\n{scenario}\nrun it alone: {scenario.command}")
-        raise
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -54,7 +44,7 @@ def test_every_exchange_averages_two_ends_and_no_gradient_is_lost(seed):
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(seed):
     scenario = draw(seed)
     with shown(scenario):
-        check_resumed(scenario, run(scenario))
+        check_resumed(run, scenario, run(scenario))
 
 
 def test_the_seeds_reach_everything_that_can_be_drawn():

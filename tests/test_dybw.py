@@ -14,7 +14,7 @@ from cbdybw.clusters import delays
 from cbdybw.clusters.network import Network
 from cbdybw.recorder import Recorder
 from cbdybw.topology import build
-from tests.timing import run
+from tests.timing import Watched, run
 
 # DTUR alone
 
@@ -212,27 +212,6 @@ def test_only_drop_and_carry_leave_gradients_out():
 
 
 # What a straggler does, by hand: path 0-1-2, workers 0 and 1 take 1 s, worker 2 takes 2.5 s
-
-
-class Watched:
-    """A problem that notes which gradients are taken: (iteration of the minibatch, estimate)."""
-
-    dim = 1
-
-    def __init__(self):
-        self.taken = []
-
-    def initial(self, rng):
-        return np.zeros(1, np.float32)
-
-    def batch(self, rank, index):
-        return rank, index
-
-    def gradient(self, w, batch):
-        rank, index = batch
-        if rank == 2:
-            self.taken.append((index, float(w[0])))
-        return np.full(1, 0.0 if rank < 2 else -12.0, np.float32)
 
 
 @pytest.mark.parametrize(

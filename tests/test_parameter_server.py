@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -16,7 +15,8 @@ from cbdybw.learning.quadratic import Quadratic
 from cbdybw.problem import Timing
 from cbdybw.topology import build
 from tests import simulation_server
-from tests.simulation_server import NAMES, check, check_resumed, draw
+from tests.drawn import check_resumed, shown
+from tests.simulation_server import NAMES, check, draw
 from tests.timing import run as timed_run
 
 
@@ -35,16 +35,6 @@ def first_model(problem):
     return problem.initial(keyed_rng(0, "init", 0, 0)).astype(float)
 
 
-@contextmanager
-def shown(scenario):
-    """Print the one command that runs a failing seed alone."""
-    try:
-        yield
-    except BaseException:
-        print(f"\n{scenario}\nrun it alone: {scenario.command}")
-        raise
-
-
 # Many random runs
 
 
@@ -59,7 +49,7 @@ def test_every_shard_has_every_gradient_when_and_as_often_as_the_algorithm_says(
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(seed):
     scenario = draw(seed)
     with shown(scenario):
-        check_resumed(scenario, simulation_server.run(scenario))
+        check_resumed(simulation_server.run, scenario, simulation_server.run(scenario))
 
 
 @pytest.mark.parametrize("seed", range(2000, 2040))
@@ -88,7 +78,8 @@ def test_a_seed_alone_is_run_by_one_command():
         text=True,
         check=True,
     )
-    assert done.stdout.splitlines()[-1] == "fine"
+    here = simulation_server.run(draw(7)).sha256()
+    assert done.stdout.splitlines()[-1] == f"fine: trace_sha256 {here}"
 
 
 def test_a_cut_can_be_gone_on_from_more_than_once():

@@ -17,7 +17,7 @@ from cbdybw.algorithms.pathsearch import Pathsearch
 from cbdybw.clusters import delays
 from cbdybw.recorder import Recorder
 from cbdybw.topology import build
-from tests import simulation
+from tests import drawn, simulation
 from tests.timing import run
 
 # Pathsearch alone
@@ -157,7 +157,7 @@ def test_on_a_tree_a_run_equals_cb_dybw_bit_for_bit(seed):
     )
     assert dybw.sha256() == aau.sha256()
     for rank, state in dybw.states.items():
-        simulation.assert_same_state(state, aau.states[rank])
+        drawn.assert_same_state(state, aau.states[rank])
 
 
 @cache

@@ -3,22 +3,12 @@
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
-from tests.simulation import check, check_resumed, draw, run
-
-
-@contextmanager
-def shown(scenario):
-    """Print the one command that runs a failing seed alone."""
-    try:
-        yield
-    except BaseException:
-        print(f"\n{scenario}\nrun it alone: {scenario.command}")
-        raise
+from tests.drawn import check_resumed, shown
+from tests.simulation import check, draw, run
 
 
 @pytest.mark.parametrize("seed", range(600))
@@ -32,7 +22,7 @@ def test_every_invariant_holds_at_every_iteration(seed):
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(seed):
     scenario = draw(seed)
     with shown(scenario):
-        check_resumed(scenario, run(scenario))
+        check_resumed(run, scenario, run(scenario))
 
 
 def test_the_seeds_reach_everything_that_can_be_drawn():

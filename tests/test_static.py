@@ -13,7 +13,7 @@ from cbdybw.clusters.network import Network
 from cbdybw.learning.quadratic import Quadratic
 from cbdybw.recorder import Recorder
 from cbdybw.topology import build, neighbours
-from tests.timing import run
+from tests.timing import Watched, run
 
 
 class Members(Recorder):
@@ -171,27 +171,6 @@ def test_without_backup_workers_it_is_cb_full_with_the_barrier_of_neighbours(gra
 
 
 # By hand: a triangle with one backup worker, workers 0, 1 and 2 take 1, 1.1 and 1.5 s
-
-
-class Watched:
-    """A problem that notes which gradients worker 2 takes: (iteration of the minibatch, w)."""
-
-    dim = 1
-
-    def __init__(self):
-        self.taken = []
-
-    def initial(self, rng):
-        return np.zeros(1, np.float32)
-
-    def batch(self, rank, index):
-        return rank, index
-
-    def gradient(self, w, batch):
-        rank, index = batch
-        if rank == 2:
-            self.taken.append((index, float(w[0])))
-        return np.full(1, 0.0 if rank < 2 else -12.0, np.float32)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import networkx as nx
+import numpy as np
 
 from cbdybw import topology
 from cbdybw.algorithms import ALGORITHMS
@@ -88,3 +89,24 @@ def run(
         )
 
     return Timed(recorder, cluster.run(main), settings)
+
+
+class Watched:
+    """A problem that notes which gradients worker 2 takes: (iteration of the minibatch, w)."""
+
+    dim = 1
+
+    def __init__(self):
+        self.taken = []
+
+    def initial(self, rng):
+        return np.zeros(1, np.float32)
+
+    def batch(self, rank, index):
+        return rank, index
+
+    def gradient(self, w, batch):
+        rank, index = batch
+        if rank == 2:
+            self.taken.append((index, float(w[0])))
+        return np.full(1, 0.0 if rank < 2 else -12.0, np.float32)

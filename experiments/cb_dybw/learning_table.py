@@ -13,7 +13,7 @@ from typing import Any
 
 from cbdybw.clusters.guard import guard
 from cbdybw.errors import BadInput
-from experiments import rows, statistics
+from experiments import drawing, rows, statistics
 from experiments.cb_dybw.learning import workloads
 from experiments.cb_dybw.reading import Result, by_cell, model, setting, title, values
 
@@ -71,12 +71,6 @@ def _line(runs: list[Result]) -> list[str]:
     ]
 
 
-def markdown(table: list[list[str]]) -> str:
-    """A table of Markdown."""
-    head, *lines = table
-    return "".join(f"| {' | '.join(line)} |\n" for line in [head, ["---"] * len(head), *lines])
-
-
 def main(argv: list[str]) -> None:
     """The binary."""
     with guard():
@@ -87,7 +81,7 @@ def main(argv: list[str]) -> None:
                 "name the folder of python -m experiments.reproduce"
             )
         for caption, table in tables(found["learning"]).items():
-            print(f"{caption}\n\n{markdown(table)}")
+            print(f"{caption}\n\n{drawing.markdown(table)}")
 
 
 if __name__ == "__main__":
