@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +19,39 @@ VISITED, STOP = Kind.VISITED, Kind.STOP
 
 
 POLICIES = ("carry", "drop", "late", "paper")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often workers commit, and how that is found: ADSP, ADACOMM and their kin.
+
+    Attributes:
+        rate: ΔC, commits of a worker in a check period; 0: searched for.
+        period: Γ, seconds between two check points.
+        window: seconds of a probe.
+        epoch: seconds after which the commit rate is searched for anew.
+        shortest: seconds between two commits at least, where the timer restarts.
+        restarts: whether a worker's timer starts again at each commit, or has due times.
+        points: losses that a probe looks at, its first and last one among them.
+        loss_end: ℓ_end, the loss that rewards are about; infinite: half of the first one.
+        eta: the server's learning rate η; 0: 1/M.
+        momentum: of the server.
+        tau: τ of Fixed ADACOMM, local steps in an iteration.
+        batch_size: b, samples of a minibatch, where each worker has a b_i of its own; 0: all have b.
+    """
+
+    rate: int = 0
+    period: float = 60.0
+    window: float = 60.0
+    epoch: float = 1000.0
+    shortest: float = 10.0
+    restarts: bool = False
+    points: int = 3
+    loss_end: float = -math.inf
+    eta: float = 0.0
+    momentum: float = 0.0
+    tau: int = 40
+    batch_size: int = 0
 
 
 @dataclass(frozen=True)
@@ -39,6 +73,7 @@ class Plan:
         local_steps: m, minibatches of a worker in one iteration.
         backup_workers: b, how many are not waited for (cb_static, ps_backup).
         staleness: s, how many steps a worker may be ahead of the slowest (ssp).
+        pace: how often workers commit.
     """
 
     neighbours: Sequence[tuple[int, ...]]
@@ -55,6 +90,7 @@ class Plan:
     local_steps: int = 1
     backup_workers: int = 0
     staleness: int = 0
+    pace: Pace = Pace()
 
     @property
     def workers(self) -> int:

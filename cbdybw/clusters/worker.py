@@ -32,6 +32,7 @@ class Kind(IntEnum):
     CLOSE = 9  # whose UPDATE(k) the sender has: one half of the handshake on an edge
     VISITED = 10  # an edge took part in iteration k (DTUR, Pathsearch)
     STOP = 11  # the iteration before which everyone stops
+    TARGET = 12  # C_target, how many commits everybody should have at the next check point (ADSP)
     PEER_LOST = 13  # made by the cluster when a peer dies
 
 
