@@ -110,6 +110,7 @@ class Loop:
         self.time = 0.0
         self.open = False  # whether messages are for the coroutines; else they are held back
         self.held: deque[Message] = deque()
+        self.forgiven: frozenset[int] = frozenset()  # ranks whose death this one survives
         self.marks: dict[tuple[int, int], dict[int, int]] = {}  # of a meeting: rank → what it said
         self._zero = time.perf_counter()
         self._spin = spin

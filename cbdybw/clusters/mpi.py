@@ -93,6 +93,9 @@ class MpiWorker(Worker):
     def spawn(self, activity: Coroutine[Any, Any, Any]) -> None:
         self._loop.spawn(activity)
 
+    def forgive(self, ranks: Collection[int]) -> None:
+        self._loop.forgiven = frozenset(ranks) - {0}
+
     async def barrier(self, group: Sequence[int]) -> None:
         start = self._loop.clock()
         await self._cluster._meet(group, "barrier")

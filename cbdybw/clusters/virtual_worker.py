@@ -7,7 +7,7 @@ control to the cluster and comes back with what the cluster has to say.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -136,6 +136,9 @@ class VirtualWorker(Worker):
 
     def spawn(self, activity: Coroutine[Any, Any, Any]) -> None:
         self._cluster._start(self, activity)
+
+    def forgive(self, ranks: Collection[int]) -> None:
+        """Nobody dies here."""
 
     async def barrier(self, group: Sequence[int]) -> None:
         await self._cluster._collective(self, "barrier", group, None)

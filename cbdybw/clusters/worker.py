@@ -9,7 +9,7 @@ from __future__ import annotations
 import types
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ class Kind(IntEnum):
     VISITED = 10  # an edge took part in iteration k (DTUR, Pathsearch)
     STOP = 11  # the iteration before which everyone stops
     TARGET = 12  # C_target, how many commits everybody should have at the next check point (ADSP)
-    PEER_LOST = 13  # made by the cluster when a peer dies
+    PEER_LOST = 13  # made by the cluster when a peer dies that is forgiven
 
 
 FIRST_CONTROL = 8
@@ -132,7 +132,7 @@ class Worker(ABC):
     async def receive(self, match: Match, timeout: float | None = None) -> Message | None:
         """The oldest message that matches, or None after `timeout` seconds.
 
-        Raises PeerLost when a peer has died, unless `match` accepts its PEER_LOST message.
+        Raises PeerLost when a peer has died that is not forgiven.
         """
 
     @abstractmethod
@@ -142,6 +142,16 @@ class Worker(ABC):
     @abstractmethod
     def spawn(self, activity: Coroutine[Any, Any, Any]) -> None:
         """Run a second activity of this rank beside its main one. It ends with the main one."""
+
+    @abstractmethod
+    def forgive(self, ranks: Collection[int]) -> None:
+        """From now on this rank survives the death of any of `ranks`, but for rank 0, which sums
+        up the run. Called first of all, on every rank of an algorithm that can do without them.
+
+        Of one that dies comes the message PEER_LOST, for whoever receives it, and nothing more;
+        what is sent to it is dropped, and the living meet without it (but cannot `allreduce`).
+        Nobody dies on the virtual cluster.
+        """
 
     @abstractmethod
     async def barrier(self, group: Sequence[int]) -> None:
