@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+
+HELD_OUT = 10
+"""Minibatches of the test set over which ADSP takes its global loss."""
 
 
 class Evaluation(NamedTuple):
@@ -31,14 +35,24 @@ class Problem(Protocol):
     def initial(self, rng: np.random.Generator) -> np.ndarray:
         """A first estimate, shape (dim,)."""
 
-    def batch(self, rank: int, index: int) -> Any:
-        """Minibatch `index` of worker `rank`; a pure function of its arguments and the seed."""
+    def batch(self, rank: int, index: int, size: int | None = None) -> Any:
+        """Minibatch `index` of worker `rank`; a pure function of its arguments and the seed.
+
+        It has as many samples as the workload's minibatches have, or `size`.
+        """
 
     def gradient(self, w: np.ndarray, batch: Any) -> np.ndarray:
         """Mean gradient of the loss over `batch` at `w`, shape (dim,)."""
 
     def evaluate(self, w: np.ndarray) -> Evaluation:
         """Training loss and test error of the estimate `w`."""
+
+    def held_out_loss(self, w: np.ndarray) -> float:
+        """The "global loss" of ADSP: mean total loss over minibatches of the test set.
+
+        The sample, HELD_OUT minibatches or the whole test set where that is smaller, is drawn once
+        by the seed; nobody trains on it. A function of `w` alone, cheap beside `evaluate`.
+        """
 
 
 class Weightless:
@@ -69,8 +83,11 @@ class Timing:
     def initial(self, rng: np.random.Generator) -> Weightless:
         return self._estimate
 
-    def batch(self, rank: int, index: int) -> None:
+    def batch(self, rank: int, index: int, size: int | None = None) -> None:
         return None
 
     def gradient(self, w: Weightless, batch: None) -> Weightless:
         return w
+
+    def held_out_loss(self, w: Weightless) -> float:
+        return math.nan

@@ -135,6 +135,18 @@ def test_more_gradients_than_are_worth_one_call_come_in_several(dataset, monkeyp
         np.testing.assert_allclose(g, problem.gradient(w, batch), rtol=0, atol=1e-6)
 
 
+def test_minibatches_of_different_sizes_come_back_in_their_order(dataset):
+    problem = workloads.build("2nn:width=16", dataset, 64, seed=1)
+    rng = np.random.default_rng(0)
+    asked = [64, 20, 64, 7, 20, 64]
+    pairs = [(problem.initial(rng), problem.batch(0, k, size)) for k, size in enumerate(asked)]
+    many = problem.gradient_many(pairs)
+    assert len(many) == 6
+    for (w, batch), g in zip(pairs, many, strict=True):
+        np.testing.assert_allclose(g, problem.gradient(w, batch), rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(many[3], problem.gradient(*pairs[3]))  # by itself
+
+
 def test_where_one_call_is_not_faster_there_is_none(dataset):
     assert workloads.build("2nn", dataset, 394, seed=1).gradient_many is not None
     assert workloads.build("2nn", dataset, 395, seed=1).gradient_many is None

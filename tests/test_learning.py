@@ -237,6 +237,34 @@ def test_the_loss_of_a_large_training_set_is_taken_on_ten_thousand_of_its_sample
     assert p.evaluate(w) == p.evaluate(w)
 
 
+def test_a_minibatch_of_another_size_is_drawn_from_the_same_shuffle(dataset, lrm):
+    whole = np.concatenate([lrm.batch(1, k) for k in range(3)])
+    np.testing.assert_array_equal(lrm.batch(1, 0, size=3 * BATCH), whole)
+    np.testing.assert_array_equal(lrm.batch(1, 2, size=10), whole[20:30])
+    np.testing.assert_array_equal(lrm.batch(1, 7, size=BATCH), lrm.batch(1, 7))
+    assert set(lrm.batch(1, 1, size=400)) <= set(dataset.parts[1])
+    with pytest.raises(BadInput, match="a minibatch of 501: worker 1 has 500 samples"):
+        lrm.batch(1, 0, size=501)
+
+
+def test_the_held_out_loss_is_that_of_test_samples_which_the_seed_alone_chooses(dataset):
+    lrm = workloads.build("lrm", dataset, 12, seed=1)
+    w = np.random.default_rng(0).normal(size=lrm.dim).astype(np.float32)
+    chosen = np.sort(keyed_rng(1, "held out", 0, 0).permutation(297)[:120])
+    x, y = dataset.test_x[chosen], dataset.test_y[chosen]
+    logits = x @ w[:640].reshape(64, 10) + w[640:]
+    losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(120), y]
+    assert lrm.held_out_loss(w) == pytest.approx(losses.mean(), rel=1e-5)
+    assert workloads.build("lrm", dataset, 12, seed=2).held_out_loss(w) != lrm.held_out_loss(w)
+
+
+def test_the_held_out_loss_of_a_small_test_set_is_that_of_all_its_samples(dataset, lrm):
+    w = np.random.default_rng(0).normal(size=lrm.dim).astype(np.float32)
+    logits = dataset.test_x @ w[:640].reshape(64, 10) + w[640:]
+    losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(297), dataset.test_y]
+    assert lrm.held_out_loss(w) == pytest.approx(losses.mean(), rel=1e-5)
+
+
 @pytest.mark.parametrize(("workload", "eta", "error"), [("lrm", 1.0, 0.07), ("2nn", 0.5, 0.05)])
 def test_averaged_gradients_of_all_workers_learn_the_digits(dataset, workload, eta, error):
     p = workloads.build(workload, dataset, BATCH, seed=1)
@@ -313,6 +341,12 @@ def test_without_noise_the_quadratic_contracts_to_the_mean_of_the_centres():
         w = w - np.float32(0.2) * sum(p.gradient(w, p.batch(j, k)) for j in range(3)) / 3
     np.testing.assert_allclose(w, [2, 1], atol=1e-6)
     assert p.evaluate(np.array([3, 3], np.float32)) == (5.0, 0.0)  # ½·2·(1² + 2²)
+    assert p.held_out_loss(np.array([3, 3], np.float32)) == 5.0
+
+
+def test_nothing_is_lost_where_nothing_is_learnt():
+    timing = workloads.build("timing", None, 1, seed=0)
+    assert np.isnan(timing.held_out_loss(timing.initial(np.random.default_rng(0))))
 
 
 def test_the_noise_of_the_quadratic_is_keyed_by_worker_and_iteration():

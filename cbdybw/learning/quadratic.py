@@ -35,8 +35,13 @@ class Quadratic:
         """A standard normal vector, shape (dim,)."""
         return rng.standard_normal(self.dim, dtype=np.float32)
 
-    def batch(self, rank: int, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """The worker's centre b_j and the noise ξ of this minibatch, each of shape (dim,)."""
+    def batch(
+        self, rank: int, index: int, size: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The worker's centre b_j and the noise ξ of this minibatch, each of shape (dim,).
+
+        σ is the noise of a minibatch of any size: there are no samples to be counted.
+        """
         noise = keyed_rng(self.seed, "noise", rank, index).standard_normal(self.dim, np.float32)
         return self.centres[rank % len(self.centres)], noise
 
@@ -47,4 +52,8 @@ class Quadratic:
 
     def evaluate(self, w: np.ndarray) -> Evaluation:
         """The excess loss ½λ‖w − w*‖², without noise; nothing is classified, so the error is 0."""
-        return Evaluation(float(0.5 * self.lam * np.sum((w - self.optimum) ** 2)), 0.0)
+        return Evaluation(self.held_out_loss(w), 0.0)
+
+    def held_out_loss(self, w: np.ndarray) -> float:
+        """The exact loss, less its minimum: that of `evaluate`."""
+        return float(0.5 * self.lam * np.sum((w - self.optimum) ** 2))

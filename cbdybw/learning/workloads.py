@@ -14,7 +14,7 @@ import numpy as np
 from cbdybw.clusters.worker import keyed_rng
 from cbdybw.errors import BadInput
 from cbdybw.learning.quadratic import Quadratic
-from cbdybw.problem import Evaluation, Problem, Timing
+from cbdybw.problem import HELD_OUT, Evaluation, Problem, Timing
 from cbdybw.specs import Choice, integer, number, select
 
 if TYPE_CHECKING:
@@ -65,43 +65,71 @@ class Classification:
         self._x = np.asarray(dataset.train_x)
         self._y = np.asarray(dataset.train_y, np.int32)
         self._parts = dataset.parts
-        self._steps = [len(part) // batch_size for part in dataset.parts]
-        self.steps_per_epoch = min(self._steps)
-        self._together = TOGETHER // (self.dim * batch_size)
-        self.gradient_many = self._gradient_many if self._together > 1 else None
+        self.steps_per_epoch = min(map(len, dataset.parts)) // batch_size
+        self.gradient_many = self._gradient_many if self._together(batch_size) > 1 else None
         self._orders: dict[int, tuple[int, np.ndarray]] = {}
 
         sample = keyed_rng(seed, "evaluation", 0, 0).permutation(len(self._y))[:EVALUATION_SAMPLES]
         self._train = self.samples(np.sort(sample))
         self._test = np.asarray(dataset.test_x), np.asarray(dataset.test_y, np.int32)
+        held_out = keyed_rng(seed, "held out", 0, 0).permutation(len(self._test[1]))
+        held_out = np.sort(held_out[: HELD_OUT * batch_size])
+        self._held_out = self._test[0][held_out], self._test[1][held_out]
 
     def initial(self, rng: np.random.Generator) -> np.ndarray:
         """A first estimate as the workload's table row says, shape (dim,)."""
         return self._start(rng)
 
-    def batch(self, rank: int, index: int) -> Batch:
-        """Minibatch `index` of worker `rank`: the numbers of its samples, shape (batch_size,).
+    def batch(self, rank: int, index: int, size: int | None = None) -> Batch:
+        """Minibatch `index` of worker `rank`: the numbers of its samples, shape (size,).
 
         The worker's part is shuffled anew in every epoch; what fills no full minibatch is left
         out of that epoch. The samples themselves are gathered when a gradient is evaluated.
+        Raises BadInput when the part cannot fill the minibatch.
         """
-        epoch, step = divmod(index, self._steps[rank])
+        size = size or self._batch_size
+        epoch, step = divmod(index, self._steps(rank, size))
         order = self._order(rank, epoch)
-        return order[step * self._batch_size : (step + 1) * self._batch_size]
+        return order[step * size : (step + 1) * size]
+
+    def _steps(self, rank: int, size: int) -> int:
+        """Full minibatches of `size` in an epoch of this worker."""
+        steps = len(self._parts[rank]) // size
+        if steps == 0:
+            raise BadInput(
+                f"a minibatch of {size}: worker {rank} has {len(self._parts[rank])} samples; "
+                "use a smaller --batch_size or fewer --workers"
+            )
+        return steps
 
     def gradient(self, w: np.ndarray, batch: Batch) -> np.ndarray:
         """Mean gradient of the softmax cross-entropy over `batch`, shape (dim,)."""
         return self._model.gradient(w, *self.samples(batch))
 
     def _gradient_many(self, pairs: Sequence[tuple[np.ndarray, Batch]]) -> list[np.ndarray]:
-        """`gradient(w, batch)` of all pairs, TOGETHER's number of them at a time."""
-        gradients: list[np.ndarray] = []
-        for start in range(0, len(pairs), self._together):
-            estimates, batches = zip(*pairs[start : start + self._together], strict=True)
-            rows = self._model.gradients(np.array(estimates), *self.samples(np.array(batches)))
-            # Copies: one gradient that is kept would keep the memory of all.
-            gradients.extend(row.copy() for row in rows)
-        return gradients
+        """`gradient(w, batch)` of all pairs: those of one size in a call, as TOGETHER allows."""
+        by_size: dict[int, list[int]] = {}
+        for i, (_, batch) in enumerate(pairs):
+            by_size.setdefault(len(batch), []).append(i)
+        gradients: dict[int, np.ndarray] = {}
+        for size, members in by_size.items():
+            together = max(1, self._together(size))
+            for start in range(0, len(members), together):
+                group = members[start : start + together]
+                gradients.update(zip(group, self._of([pairs[i] for i in group]), strict=True))
+        return [gradients[i] for i in range(len(pairs))]
+
+    def _of(self, pairs: Sequence[tuple[np.ndarray, Batch]]) -> list[np.ndarray]:
+        """`gradient(w, batch)` of pairs with minibatches of one size, in one call."""
+        if len(pairs) == 1:
+            return [self.gradient(*pairs[0])]
+        estimates, batches = zip(*pairs, strict=True)
+        rows = self._model.gradients(np.array(estimates), *self.samples(np.array(batches)))
+        return [row.copy() for row in rows]  # one that is kept would keep the memory of all
+
+    def _together(self, size: int) -> int:
+        """How many gradients over `size` samples each one call evaluates."""
+        return TOGETHER // (self.dim * size)
 
     def samples(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Features (*shape of batch, features) and labels of the samples in `batch`."""
@@ -115,6 +143,11 @@ class Classification:
         loss, _ = self._model.evaluate(w, *self._train)
         _, error = self._model.evaluate(w, *self._test)
         return Evaluation(loss, error)
+
+    def held_out_loss(self, w: np.ndarray) -> float:
+        """Mean loss on HELD_OUT minibatches of the test set, the same in every run of a seed."""
+        loss, _ = self._model.evaluate(w, *self._held_out)
+        return loss
 
     def _order(self, rank: int, epoch: int) -> np.ndarray:
         """The worker's samples in this epoch's order; the last one asked for is kept."""
