@@ -36,8 +36,8 @@ class Choice:
 
     @property
     def takes_path(self) -> bool:
-        """`name:PATH`: all that follows the colon is one path, commas and equal signs included."""
-        return "path" in self.keys
+        """`name:PATH`: a lone path, which may hold commas and equal signs."""
+        return list(self.keys) == ["path"]
 
     def usage(self, name: str) -> str:
         """The form of the flag, defaults filled in: `persistent:ranks=,slowdown=,base=1`."""
