@@ -2,15 +2,18 @@
 
 import math
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import experiments.adsp as adsp
 from cbdybw import specs
 from cbdybw.clusters.delays import BLOCK, LAWS, parse
 from cbdybw.clusters.trace import Span, Trace
 from cbdybw.errors import BadInput
 
+MACHINES = Path(adsp.__path__[0], "machines")
 LAW_SPECS = [
     "none",
     "constant:mean=0.5",
@@ -20,6 +23,7 @@ LAW_SPECS = [
     "lognormal:mean=2,sigma=0.5",
     "persistent:ranks=0+3,slowdown=6,base=1,jitter=0.05",
     "random_straggler:count=2,slowdown=6,base=1,jitter=0.05",
+    f"machines:path={MACHINES / 'three.toml'},processes=2",
 ]
 
 
@@ -119,6 +123,46 @@ def test_random_stragglers_are_one_worker_and_one_second_unless_told_otherwise()
     )
 
 
+def test_machines_are_those_of_the_file_with_their_group_slowed():
+    eighteen = f"machines:path={MACHINES / 'eighteen.toml'}"
+    steps = [0.71] * 5 + [0.5] * 4 + [0.71] * 2
+    as_it_is = table(f"{eighteen},jitter=0", 18, 3)
+    assert as_it_is.tolist() == [[s] * 3 for s in [*steps, *[1.0] * 7]]
+    slowed = table(f"{eighteen},heterogeneity=3.2,scale=0.1,jitter=0", 18, 1)[:, 0]
+    assert slowed[:11] == pytest.approx([0.1 * s for s in steps])
+    assert len(set(slowed[11:])) == 1
+    speeds = 1 / slowed
+    assert speeds.mean() / speeds.min() == pytest.approx(3.2)
+
+
+def test_two_workers_on_a_machine_are_neighbours_and_each_as_fast_as_one():
+    path = f"machines:path={MACHINES / 'ratio.toml'}"
+    steps = table(f"{path},processes=2,jitter=0", 6, 1)[:, 0]
+    assert steps.tolist() == [0.5, 0.5, 0.5, 0.5, 1.5, 1.5]
+    jittered = table(f"{path},processes=2", 6, 1000) / steps[:, None]
+    assert jittered.min() >= 1
+    assert jittered.max() < 1.05
+    assert jittered.mean() == pytest.approx(1.025, abs=4 * 0.05 / math.sqrt(12 * jittered.size))
+
+
+@pytest.mark.parametrize(
+    ("keys", "complaint"),
+    [
+        ("", "three.toml has 3 machines, which makes 3 workers, not 18; use --workers=3"),
+        (",processes=2", "has 3 machines, which makes 6 workers, not 18; use --workers=6"),
+        (",processes=0", "processes is '0'; use a whole number from 1 up"),
+        (",scale=0", "scale is '0'; use a finite number above 0"),
+        (",heterogeneity=3", "heterogeneity=3: 0 of 3 workers are slowed; slow some"),
+        (",H=3", "there is no key 'H'; use machines:path=,heterogeneity=0,processes=1"),
+    ],
+)
+def test_machines_that_do_not_fit_the_run_are_refused(keys, complaint):
+    with pytest.raises(BadInput) as error:
+        parse(f"machines:path={MACHINES / 'three.toml'}{keys}", 18, 0)
+    assert complaint in str(error.value)
+    assert "\n" not in str(error.value)
+
+
 @pytest.fixture
 def recorded(tmp_path):
     """The run folder of two workers; worker 1 skipped iterations 1 and 2."""
@@ -179,6 +223,7 @@ def test_a_trace_of_too_few_workers_is_refused(recorded, workers):
         ("random_straggler:count=0,slowdown=6", "count is '0'; use a whole number from 1 up"),
         ("random_straggler:count=1.5,slowdown=6", "count is '1.5'; use a whole number from 1 up"),
         ("random_straggler:slowdown=6,jitter=-1", "jitter is '-1'; use a finite number from 0"),
+        ("machines:heterogeneity=2", "path is missing; use machines:path=,heterogeneity=0"),
         ("trace:", "path is ''; use the path of a file or folder"),
     ],
 )
@@ -206,4 +251,7 @@ def test_the_help_names_every_law_with_its_keys_and_defaults():
     lines = specs.help_text(LAWS).splitlines()
     assert [line.split(":")[0].split()[0] for line in lines] == list(LAWS)
     assert any(line.startswith("persistent:ranks=,slowdown=,base=1,jitter=0 ") for line in lines)
+    assert any(
+        line.startswith("machines:path=,heterogeneity=0,processes=1,scale=1,") for line in lines
+    )
     assert any(line.startswith("trace:PATH ") for line in lines)

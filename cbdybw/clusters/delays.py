@@ -149,6 +149,20 @@ def _jitter(draws: Draws, rank: int, block: int, jitter: float) -> np.ndarray:
     return 1.0 + jitter * draws.generator(_TIMES, rank, block).random(BLOCK)
 
 
+def machines(
+    draws: Draws, path: str, heterogeneity: float, processes: int, scale: float, jitter: float
+) -> Seconds:
+    from cbdybw.clusters.machines import load
+
+    means = scale * load(path).step_seconds(heterogeneity, processes)
+    if len(means) != draws.workers:
+        raise BadInput(
+            f"{draws.given}: {path} has {len(means) // processes} machines, which makes "
+            f"{len(means)} workers, not {draws.workers}; use --workers={len(means)}"
+        )
+    return lambda rank, block: means[rank] * _jitter(draws, rank, block, jitter)
+
+
 def trace(draws: Draws, path: str) -> Seconds:
     from cbdybw.clusters.trace import compute_times
 
@@ -213,6 +227,18 @@ LAWS = {
         random_straggler,
         "the same, with `count` other ranks drawn at each iteration",
         {"count": integer(1, default="1"), **_STRAGGLER},
+    ),
+    "machines": Choice(
+        machines,
+        "the machines of a TOML file, its group slowed to this heterogeneity (0: as it says), so "
+        "many workers on each; times `scale` and U(1, 1+jitter)",
+        {
+            "path": PATH,
+            "heterogeneity": number(0, _MOST, default="0"),
+            "processes": integer(1, default="1"),
+            "scale": number(0, _MOST, above=True, default="1"),
+            "jitter": number(0, _MOST, default="0.05"),
+        },
     ),
     "trace": Choice(trace, "the compute times that an earlier run recorded", {"path": PATH}),
 }
