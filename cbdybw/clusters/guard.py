@@ -40,7 +40,7 @@ def guard() -> Iterator[None]:
         _refuse(error)
     except PeerLost as loss:
         notes = getattr(loss, "__notes__", ())
-        _say(*notes)
+        say(*notes)
         # mpirun ends the whole job when one rank leaves: it should be the one that has said why.
         time.sleep(_LINGER if notes else _LONGER)
         leave(_FAILED)
@@ -48,15 +48,15 @@ def guard() -> Iterator[None]:
         placed = placement()
         if placed is None:
             if isinstance(error, Stalled):
-                _say(str(error))
+                say(str(error))
                 leave(_FAILED)
             raise
         name = f"rank {placed[0]}: {type(error).__name__}: {error}"
         if isinstance(error, Stalled):
-            _say(name)
+            say(name)
             time.sleep(_LINGER)  # so that the others can report what they wait for
         else:
-            _say(traceback.format_exc().rstrip(), name)
+            say(traceback.format_exc().rstrip(), name)
         die()
 
 
@@ -99,10 +99,10 @@ def _another_has_died(world) -> bool:
 def _refuse(error: BadInput) -> None:
     world = _world()
     if world is not None and not _all_here(world):
-        _say(f"rank {world.rank}: {error}")
+        say(f"rank {world.rank}: {error}")
         die()
     if world is None or world.rank == 0:
-        _say(str(error))
+        say(str(error))
     if world is not None:
         _all_here(world)  # mpirun ends the whole job when one rank leaves: not before it was said
     leave(_BAD_INPUT)
@@ -132,7 +132,7 @@ def _world():
     return MPI.COMM_WORLD
 
 
-def _say(*lines: str) -> None:
+def say(*lines: str) -> None:
     """One write, so that the lines of two ranks do not mix."""
     if lines:
         sys.stderr.write("\n".join(lines) + "\n")

@@ -18,7 +18,7 @@ import time
 import types
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from cbdybw.clusters.trace import Event, Trace
 from cbdybw.clusters.wire import MARK, Wire
@@ -36,6 +36,13 @@ _HINDSIGHT = 1.0  # seconds in which an error may turn out to be the loss of a r
 def _suspend():
     """Hand control to the loop; the value it resumes the coroutine with comes back."""
     return (yield)
+
+
+class Mark(NamedTuple):
+    """What a rank says that comes to a meeting."""
+
+    sent: int  # messages so far
+    word: int  # what the meeting is about
 
 
 class Activity:
@@ -102,18 +109,21 @@ class _ComputeThread:
 class Loop:
     """Args:
     spin: poll busily for a moment after each event: lower latency, where cores are to spare.
+    goes_on_without: told of each forgiven rank that dies.
     """
 
-    def __init__(self, wire: Wire, trace: Trace, spin: bool):
+    def __init__(
+        self, wire: Wire, trace: Trace, spin: bool, goes_on_without: Callable[[int], None]
+    ):
         self.wire, self.trace, self.rank = wire, trace, wire.rank
         self.mailbox: list[Message] = []
         self.time = 0.0
         self.open = False  # whether messages are for the coroutines; else they are held back
         self.held: deque[Message] = deque()
         self.forgiven: frozenset[int] = frozenset()  # ranks whose death this one survives
-        self.marks: dict[tuple[int, int], dict[int, int]] = {}  # of a meeting: rank → what it said
+        self.marks: dict[tuple[int, int], dict[int, Mark]] = {}  # of a meeting: rank → its mark
         self._zero = time.perf_counter()
-        self._spin = spin
+        self._spin, self._goes_on_without = spin, goes_on_without
         self._working_pause = _LONGEST_PAUSE if spin else 3 * _LONGEST_PAUSE
         self._thread = _ComputeThread()
         self._ready: deque[tuple[Activity, Any]] = deque()
@@ -161,11 +171,11 @@ class Loop:
         """The oldest message that matches; None after `timeout` seconds. Raises PeerLost."""
         lost = None
         for n, message in enumerate(self.mailbox):
-            if match(message):
+            if message.kind == _PEER_LOST and message.source not in self.forgiven:
+                lost = message.source
+            elif match(message):
                 del self.mailbox[n]
                 return message
-            if message.kind == _PEER_LOST:
-                lost = message.source
         if lost is not None:
             raise PeerLost(lost)
         activity = self._running
@@ -252,8 +262,8 @@ class Loop:
                 return False
         kind, iteration, source = message[:3]
         if kind == MARK:
-            group, sent = message.body
-            self.marks.setdefault((group, iteration), {})[source] = sent
+            group, sent, word = message.body
+            self.marks.setdefault((group, iteration), {})[source] = Mark(sent, word)
         elif self.open or kind == _PEER_LOST:
             self.trace.event(self.rank, self.time, kind, iteration, source)
             self._put(message)
@@ -265,14 +275,18 @@ class Loop:
     def _put(self, message: Message) -> None:
         if message.kind == _PEER_LOST:
             self._break_conditions(message.source)
+            if message.source not in self.forgiven:
+                self.mailbox.append(message)
+                if self._receiving:
+                    self._ready.append((self._receiving.pop(0), PeerLost(message.source)))
+                return
+            self._goes_on_without(message.source)
         for n, activity in enumerate(self._receiving):
             if activity.match(message):
                 del self._receiving[n]
                 self._ready.append((activity, message))
                 return
         self.mailbox.append(message)
-        if message.kind == _PEER_LOST and self._receiving:
-            self._ready.append((self._receiving.pop(0), PeerLost(message.source)))
         for job in self._computing:
             if job.ran and job.until is not None and job.until(message):
                 self._finish(job, False)

@@ -5,12 +5,10 @@ Importing this module initialises MPI; nothing else in the package does.
 
 from __future__ import annotations
 
-import array
 import atexit
 import ctypes
 import gc
 import os
-import zlib
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,10 +16,11 @@ import mpi4py
 import numpy as np
 from mpi4py import MPI
 
-from cbdybw.clusters.guard import guard
+from cbdybw.clusters.collectives import ROOT, Collectives
+from cbdybw.clusters.guard import guard, say
 from cbdybw.clusters.loop import Job, Loop
 from cbdybw.clusters.trace import Event, Span, Trace
-from cbdybw.clusters.wire import MARK, Wire, complete, failed
+from cbdybw.clusters.wire import Wire, failed
 from cbdybw.clusters.worker import INTERRUPTED, Match, Message, Worker, keyed_rng
 from cbdybw.errors import PeerLost
 from cbdybw.problem import Weightless
@@ -42,7 +41,7 @@ class MpiWorker(Worker):
 
     def __init__(self, cluster: MpiCluster):
         self._cluster, self._loop, self._trace = cluster, cluster._loop, cluster.trace
-        self._wire = cluster._wire
+        self._wire, self._together = cluster._wire, cluster._together
         self.rank, self.size = cluster.rank, cluster.size
         self.workers, self.servers = cluster.workers, cluster.servers
         self.iteration = 0  # at which the latest computation started
@@ -94,31 +93,28 @@ class MpiWorker(Worker):
         self._loop.spawn(activity)
 
     def forgive(self, ranks: Collection[int]) -> None:
-        self._loop.forgiven = frozenset(ranks) - {0}
+        self._loop.forgiven = frozenset(ranks) - {ROOT}
 
     async def barrier(self, group: Sequence[int]) -> None:
         start = self._loop.clock()
-        await self._cluster._meet(group, "barrier")
+        await self._together.meet(group, "barrier")
         self._collected(Span.COLLECTIVE, start)
 
     async def allreduce(self, vector: np.ndarray, group: Sequence[int]) -> np.ndarray:
         start = self._loop.clock()
         if isinstance(vector, Weightless):
-            await self._cluster._meet(group, "allreduce")
+            await self._together.meet(group, "allreduce")
             total = vector
         else:
-            total = await self._cluster._sum(vector, group)
+            total = await self._together.sum(vector, group)
         self._collected(Span.COLLECTIVE, start)
         return total
 
     async def checkpoint(self, snapshot: Callable[[], Any]) -> None:
-        start, cluster = self._loop.clock(), self._cluster
-        await cluster._quiet(cluster._everyone, "checkpoint")
-        if cluster._saver is not None:
-            cluster._saver.save(self.rank, snapshot())
-            await cluster._meet(cluster._everyone, "checkpoint")
-            if cluster.is_root:
-                cluster._saver.commit(cluster)
+        start = self._loop.clock()
+        await self._together.quiet("checkpoint")
+        if self._cluster._saver is not None:
+            await self._cluster._save(snapshot)
         self._collected(Span.CHECKPOINT, start)
 
     def _collected(self, span: Span, start: float) -> None:
@@ -167,21 +163,21 @@ class MpiCluster:
         horovod: Horovod | None = None,
     ):
         _keep_freed_arrays()
-        self._comm, self._pickles, ranks_here = _communicators()
-        self.size, self.rank = self._comm.size, self._comm.rank
-        self.process, self.ranks, self.is_root = self.rank, (self.rank,), self.rank == 0
+        comm, pickles, ranks_here = _communicators()
+        self.size, self.rank = comm.size, comm.rank
+        self.process, self.ranks, self.is_root = self.rank, (self.rank,), self.rank == ROOT
         self.workers = range(self.size - servers)
         self.servers = range(self.size - servers, self.size)
         self.seed, self.trace = seed, trace
         self._delay, self._recorder, self._saver = delay, recorder, saver
         self._stall_timeout, self._horovod = stall_timeout, horovod
         self.allreduce_by = horovod.name if horovod else f"mpi4py {mpi4py.__version__}"
-        # Of sums; they and pickles are never under way together.
-        self._groups = {tuple(range(self.size)): self._pickles}
-        self._meetings: dict[tuple[int, ...], int] = {}  # of each group so far
         self._everyone = range(self.size)
-        self._wire = Wire(self._comm, dim, self._vector_peers(neighbours))
-        self._loop = Loop(self._wire, trace, spin=ranks_here <= _cores())
+        self._cuts_count = True  # as long as nobody was lost
+        self._wire = Wire(comm, dim, self._vector_peers(neighbours))
+        spin = ranks_here <= len(os.sched_getaffinity(0))
+        self._loop = Loop(self._wire, trace, spin, self._goes_on_without)
+        self._together = Collectives(pickles, self._wire, self._loop, horovod)
         self._worker = MpiWorker(self)
         atexit.register(self._leave)
 
@@ -195,7 +191,7 @@ class MpiCluster:
         gc.freeze()  # TensorFlow's million objects need not be looked at again
         if self._horovod:
             self._horovod.start()
-        self._drive(self._meet(self._everyone, "common start"), self._stall_timeout)
+        self._drive(self._together.meet(self._everyone, "common start"), self._stall_timeout)
         self._loop.set_clock(start)
         self._loop.open = True
         result = self._drive(main(self._worker), self._stall_timeout)
@@ -211,8 +207,9 @@ class MpiCluster:
         return self._loop.time
 
     def gather(self, value: Any) -> list[Any] | None:
-        """Every rank's value, in rank order, on the root; None elsewhere. Values are pickled."""
-        return self._drive(self._collect(value))
+        """Every rank's value, in rank order, on the root; None elsewhere, and for ranks that were
+        lost. Values are pickled."""
+        return self._drive(self._together.gather(value))
 
     def _vector_peers(self, neighbours: Neighbours) -> Collection[int]:
         if self.rank in self.servers:
@@ -223,143 +220,44 @@ class MpiCluster:
         try:
             return self._loop.drive(coroutine, *patience)
         except PeerLost as loss:
-            when = f"in iteration {self._worker.iteration}"
-            _announced(loss, self.rank, self.size, self._wire.lost, when)
+            _announced(loss, self.rank, self.size, self._wire.lost, self._when)
             raise
 
+    async def _save(self, snapshot: Callable[[], Any]) -> None:
+        """[choice] The cut counts if every rank has saved its part: none does without the lost."""
+        saves = not self._wire.lost
+        if saves:
+            self._saver.save(self.rank, snapshot())
+        marks = await self._together.meet(self._everyone, "checkpoint", word=saves)
+        if not self.is_root:
+            return
+        if sum(mark.word for mark in marks.values()) == self.size:
+            self._saver.commit(self)
+        elif self._cuts_count:
+            self._cuts_count = False
+            say("no checkpoints from now on: a rank was lost")
+
+    def _goes_on_without(self, lost: int) -> None:
+        if self.is_root:
+            say(f"rank {lost} was lost {self._when}; the others go on")
+
+    @property
+    def _when(self) -> str:
+        return f"in iteration {self._worker.iteration}"
+
     async def _finish(self) -> None:
-        await self._quiet(self._everyone, "end of the run")
-        await self._loop.until(self._wire.all_sent, "its last messages to leave", self._everyone)
+        await self._together.quiet("end of the run")
+        await self._together.all_sent()
         self._loop.held.clear()
         self._loop.mailbox.clear()
-
-    async def _collect(self, value: Any) -> list[Any] | None:
-        if not self.is_root:
-            sending = self._pickles.isend(value, 0)
-            await self._loop.until(lambda: complete(sending), "the root to gather", (0,))
-            return None
-        values = [value]
-        for source in self._everyone[1:]:
-            probe = _Probe(self._pickles, source)
-            await self._loop.until(probe, f"rank {source} to hand in its part", (source,))
-            values.append(probe.value)
-        return values
 
     def _leave(self) -> None:
         """At the end of the process: MPI_Finalize must not begin while a rank is at work, because
         it would neither notice that rank's death nor leave it the processor."""
         with guard():
-            self._drive(self._part())
+            self._drive(self._together.meet(self._everyone, "end of the process"))
+            self._drive(self._together.all_sent())
             self._wire.close()
-
-    async def _part(self) -> None:
-        await self._meet(self._everyone, "end of the process")
-        await self._loop.until(self._wire.all_sent, "its last messages to leave", self._everyone)
-
-    # Collectives
-
-    def _communicator(self, group: Sequence[int]) -> MPI.Comm:
-        key = tuple(group)
-        if key not in self._groups:
-            # From the world: it speaks to the others on the communicator it is called on, and on
-            # the wire's own the posted receives would take its words for messages.
-            comm = MPI.COMM_WORLD.Create_group(self._comm.group.Incl(key))
-            comm.Set_errhandler(MPI.ERRORS_RETURN)
-            self._groups[key] = comm
-        return self._groups[key]
-
-    async def _meet(self, group: Sequence[int], what: str) -> list[int]:
-        """Return once all ranks of `group` have come here; how many messages each had sent.
-
-        Everybody sends a mark to everybody. Links keep their order, so what a rank sent to this
-        one before it came here has arrived as well. (MPI's own barriers print to stderr when a
-        rank dies, and some ranks would not notice.)
-        """
-        members = tuple(group)
-        number = self._meetings[members] = self._meetings.get(members, -1) + 1
-        name = zlib.crc32(array.array("q", members).tobytes())
-        mark = Message(MARK, number, self.rank, (name, self._wire.sent))
-        if len(members) == self.size:
-            self._wire.send(self.rank, mark)
-            self._wire.broadcast(mark)
-        else:
-            for rank in members:
-                self._wire.send(rank, mark)
-        marks = self._loop.marks.setdefault((name, number), {})
-        await self._loop.until(lambda: len(marks) == len(members), f"the others: {what}", members)
-        del self._loop.marks[name, number]
-        return [marks[rank] for rank in members]
-
-    async def _sum(self, vector: np.ndarray, group: Sequence[int]) -> np.ndarray:
-        if self._horovod and len(group) == self.size:
-            return await self._loop.blocking(
-                self._horovod.allreduce, vector, what="the others: allreduce", group=group
-            )
-        return await self._sum_in_rank_order(vector, group)
-
-    async def _sum_in_rank_order(self, vector: np.ndarray, group: Sequence[int]) -> np.ndarray:
-        """Each rank sums its share of the elements in rank order and hands it to the others, so
-        that all get the same bits."""
-        comm = self._communicator(group)
-        vector = np.ascontiguousarray(vector, np.float32)
-        total = np.empty_like(vector)
-        mine, sums = np.array_split(vector, comm.size), np.array_split(total, comm.size)
-        shares = np.empty((comm.size, len(sums[comm.rank])), np.float32)
-        await self._swap(comm, mine, shares, group)
-        share = shares[0]
-        for other in shares[1:]:
-            share += other
-        await self._swap(comm, [share] * comm.size, sums, group)
-        return total
-
-    async def _swap(
-        self,
-        comm: MPI.Comm,
-        outgoing: Sequence[np.ndarray],
-        incoming: Sequence[np.ndarray],
-        group: Sequence[int],
-    ) -> None:
-        """Send `outgoing[r]` to each rank r of `comm` and receive `incoming[r]` from it.
-
-        (MPI's own non-blocking collectives print to stderr when a rank dies.)
-        """
-        try:
-            under_way = [comm.Irecv(part, rank) for rank, part in enumerate(incoming)]
-            under_way += [comm.Isend(part, rank) for rank, part in enumerate(outgoing)]
-        except MPI.Exception as error:
-            if not failed(error):
-                raise
-            under_way = [MPI.REQUEST_NULL]  # never done: `until` raises the loss
-
-        def all_done() -> bool:
-            while under_way and complete(under_way[-1]):
-                under_way.pop()
-            return not under_way
-
-        await self._loop.until(all_done, "the others: allreduce", group)
-
-    async def _quiet(self, group: Sequence[int], what: str) -> None:
-        """Return once nothing that was sent among `group` is under way, answers included.
-
-        What was sent before the first meeting has arrived at its end. Activities may have
-        answered meanwhile; then there is one more.
-        """
-        before, sent = None, await self._meet(group, what)
-        while sent != before:
-            before, sent = sent, await self._meet(group, what)
-
-
-class _Probe:
-    """Receives one pickled value; true once it is here."""
-
-    def __init__(self, comm: MPI.Comm, source: int):
-        self._comm, self._source, self.value = comm, source, None
-
-    def __call__(self) -> bool:
-        message = self._comm.improbe(self._source)
-        if message is not None:
-            self.value = message.recv()
-        return message is not None
 
 
 def _communicators() -> tuple[MPI.Comm, MPI.Comm, int]:
@@ -386,10 +284,6 @@ def _announced(loss: PeerLost, rank: int, size: int, lost: Collection[int], when
     if rank == min(set(range(size)).difference(lost)):
         loss.add_note(f"rank {loss.rank} was lost {when}; the run ends")
     return loss
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _keep_freed_arrays() -> None:

@@ -128,7 +128,11 @@ class Wire:
         for request in self._requests:
             if request != MPI.REQUEST_NULL:
                 request.Cancel()
-                request.Wait()
+                try:
+                    request.Wait()
+                except MPI.Exception as error:
+                    if not failed(error):
+                        raise
 
     # Sending
 
