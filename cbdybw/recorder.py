@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from cbdybw.looks import Looks
+
 
 class Recorder:
     """Counts, close times and copies of estimates, per iteration.
@@ -19,6 +21,8 @@ class Recorder:
         used: gradients that entered an estimate in iteration k.
         resumed: k → seconds at which the workers went on after a consistent cut.
         copies: number of iterations done → rank → estimate; every `eval_every` and the last.
+        looks: those at the clock, see `Looks`; None when there are none.
+        busy: rank → seconds of computing and of waiting, once the run has ended.
     """
 
     def __init__(
@@ -28,6 +32,7 @@ class Recorder:
         holders: int = 0,
         complete: Callable[[int, dict[int, np.ndarray]], None] | None = None,
         keep_edges: bool = False,
+        looks: Looks | None = None,
     ):
         """`complete(n, estimates)` takes over the copies as soon as `holders` ranks (those that
         hold an estimate, or a shard of it) have given theirs."""
@@ -42,30 +47,34 @@ class Recorder:
         self.copies: dict[int, dict[int, np.ndarray]] = {}
         self._eval_every, self._holders, self._complete = eval_every, holders, complete
         self._keep_edges, self._edges = keep_edges, array("q")
+        self.looks = looks
+        self.busy: dict[int, tuple[float, float]] = {}
 
     def record(self, rank: int, time: float, event: str, fields: dict[str, Any]) -> None:
         """Called by the cluster for each `Worker.record`."""
         k = fields["k"]
+        if event == "resume":
+            self.resumed[k] = max(time, self.resumed.get(k, -np.inf))
+            return
         if event == "average":
-            if time > self._last_close[k]:
-                self._last_close[k] = time
+            gradients = fields.get("gradients", 1)
             self._finishers[k] += 1
             self._active[k] += len(fields["active"])
-            self._used[k] += fields.get("gradients", 1)
             if self._keep_edges:
                 for i in fields["active"]:
                     if i < rank:
                         self._edges.extend((k, i, rank))
         elif event == "skip":
-            self._used[k] += fields["used"]
-        elif event == "update":  # a parameter server's
-            self._last_close[k] = max(time, self._last_close[k])
-            self._finishers[k] += fields["gradients"]
-            self._used[k] += fields["gradients"]
-        else:  # resume
-            self.resumed[k] = max(time, self.resumed.get(k, -np.inf))
-            return
-        if self._eval_every and (k + 1) % self._eval_every == 0:
+            gradients = fields["used"]
+        else:  # a parameter server's: commit, or update, which ends an iteration
+            gradients = fields["gradients"]
+            self._finishers[k] += gradients if event == "update" else gradients > 0
+        self._used[k] += gradients
+        if self.looks is not None:
+            self.looks.tell(rank, time, fields["w"], gradients)
+        if event in ("average", "update") and time > self._last_close[k]:
+            self._last_close[k] = time
+        if event != "commit" and self._eval_every and (k + 1) % self._eval_every == 0:
             self.copy(k + 1, rank, fields["w"])
 
     def copy(self, done: int, rank: int, w: np.ndarray) -> None:
@@ -99,11 +108,14 @@ class Recorder:
                 self.resumed[k] = max(time, self.resumed.get(k, -np.inf))
             for done, estimates in other.copies.items():
                 self.copies.setdefault(done, {}).update(estimates)
+            if self.looks is not None:
+                self.looks.merge(other.looks)
+            self.busy |= other.busy
 
     @property
     def iterations(self) -> int:
-        """Iterations that at least one worker closed by averaging."""
-        closed = np.flatnonzero(self.finishers)
+        """Iterations that at least one worker closed by averaging, or a server completed."""
+        closed = np.flatnonzero(np.isfinite(self.last_close))
         return int(closed[-1]) + 1 if len(closed) else 0
 
     def paused(self, k: int) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import networkx as nx
 
 from cbdybw import specs, topology
-from cbdybw.algorithms.plan import Plan
+from cbdybw.algorithms.plan import Pace, Plan
 from cbdybw.clusters import delays, network
 from cbdybw.clusters.launch import placement
 from cbdybw.clusters.root import on_root
@@ -168,6 +168,28 @@ def build_plan(settings: Settings, graph: nx.Graph, problem: Problem, log: Log) 
         local_steps=settings.local_steps,
         backup_workers=settings.backup_workers,
         staleness=settings.staleness,
+        pace=_pace(settings, problem),
+    )
+
+
+def _pace(settings: Settings, problem: Problem) -> Pace:
+    """How often workers commit; times are shorter by the factor for short runs."""
+    factor = settings.time_factor
+    return Pace(
+        rate=settings.commit_rate,
+        period=factor * settings.check_period,
+        window=factor * settings.probe_window,
+        epoch=factor * settings.search_epoch,
+        shortest=factor * Pace.shortest,
+        restarts=settings.commit_timer == "restart",
+        points=settings.reward_points,
+        loss_end=settings.target_loss,
+        eta=settings.global_eta,
+        momentum=settings.server_momentum,
+        tau=settings.tau,
+        batch_size=getattr(problem, "batch_size", settings.batch_size)
+        if settings.batch_tune
+        else 0,
     )
 
 

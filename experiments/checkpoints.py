@@ -104,7 +104,7 @@ def _recorder_to_arrays(recorder: Recorder) -> dict[str, np.ndarray]:
     arrays["edges"] = recorder.edges
     for done, estimates in recorder.copies.items():
         arrays |= {f"copy/{done}/{rank}": w for rank, w in estimates.items()}
-    return arrays
+    return arrays | (recorder.looks.to_arrays() if recorder.looks else {})
 
 
 def _recorder_from_arrays(recorder: Recorder, arrays: dict[str, np.ndarray]) -> None:
@@ -118,3 +118,5 @@ def _recorder_from_arrays(recorder: Recorder, arrays: dict[str, np.ndarray]) -> 
         if key.startswith("copy/"):
             _, done, rank = key.split("/")
             recorder.copies.setdefault(int(done), {})[int(rank)] = w
+    if recorder.looks:
+        recorder.looks.from_arrays(arrays)

@@ -88,11 +88,11 @@ class Metrics:
         return {
             "iteration": done,
             "clock_seconds": clock,
-            "train_loss": _finite(mean.loss),
-            "test_error": _finite(mean.error),
-            "consensus_distance": _finite(distance),
-            "worker_loss": [_finite(own[rank].loss) for rank in sorted(own)],
-            "worker_error": [_finite(own[rank].error) for rank in sorted(own)],
+            "train_loss": finite(mean.loss),
+            "test_error": finite(mean.error),
+            "consensus_distance": finite(distance),
+            "worker_loss": [finite(own[rank].loss) for rank in sorted(own)],
+            "worker_error": [finite(own[rank].error) for rank in sorted(own)],
             "gradients_used": int(recorder.used[:done].sum()),
         }
 
@@ -109,6 +109,6 @@ class Metrics:
         return any(row["train_loss"] is None for row in self.rows)
 
 
-def _finite(x: float) -> float | None:
+def finite(x: float) -> float | None:
     """JSON has no NaN and no infinity."""
     return float(x) if math.isfinite(x) else None

@@ -11,7 +11,7 @@ from cbdybw.algorithms import ALGORITHMS
 from cbdybw.algorithms.plan import Plan, State
 from cbdybw.recorder import Recorder
 from experiments import environment
-from experiments.evaluation import Metrics
+from experiments.evaluation import Metrics, finite
 from experiments.settings import Settings
 
 States = Mapping[int, State]
@@ -46,9 +46,48 @@ def summary(
         "gradients_used": int(recorder.used.sum()),
         "mean_backup_workers": _mean(backup_workers(settings, plan, recorder)),
         "time_to_target": metrics.time_to(settings.target_loss),
+        **_held_out(settings, recorder),
+        "computing_seconds": _of_workers(settings, recorder, 0),
+        "waiting_seconds": _of_workers(settings, recorder, 1),
+        **_commits(settings, states),
         "parameters_sha256": environment.sha256(states[rank].w for rank in holders(settings)),
         "status": "diverged" if metrics.diverged else "finished",
         "run_dir": settings.run_dir or None,
+    }
+
+
+def _held_out(settings: Settings, recorder: Recorder) -> dict[str, Any]:
+    """The held-out loss at the last look, and when it had come to the target: at the first look
+    that finds it there, and at the tenth, as the authors of ADSP count."""
+    if recorder.looks is None:
+        return {}
+    seconds, _, loss = recorder.looks.table().T
+    there = seconds[loss <= settings.target_loss].tolist()
+    return {
+        "held_out_loss": finite(loss[-1]) if len(loss) else None,
+        "held_out_time_to_target": there[0] if there else None,
+        "held_out_tenth_time": there[9] if len(there) > 9 else None,
+    }
+
+
+def _of_workers(settings: Settings, recorder: Recorder, which: int) -> list[float]:
+    return [recorder.busy.get(rank, (0.0, 0.0))[which] for rank in range(settings.workers)]
+
+
+def _commits(settings: Settings, states: States) -> dict[str, Any]:
+    """What workers that commit say of themselves: steps taken and commits made, each worker's;
+    and their server: the search's end in seconds, where it came before training, C_target and the
+    range of commits at its check points, its probes (see `commits.table`)."""
+    server = states[settings.ranks - 1].memory
+    workers = [states[r].memory for r in range(settings.workers) if r in states]
+    if not any("counts" in memory for memory in workers):
+        return {}
+    return {
+        "steps": [int(memory["counts"][0]) for memory in workers],
+        "commits": [int(memory["counts"][2]) for memory in workers],
+        "search_seconds": float(server.get("restarted", 0.0)),
+        "check_points": server["checks"].tolist() if "checks" in server else None,
+        "probes": [list(map(finite, row)) for row in server.get("probes", np.empty(0))],
     }
 
 
@@ -90,6 +129,8 @@ def arrays(
     connecting: DTUR's edges, (N-1, 2).
     last_close, finishers, active, used: as in `Recorder`, (K,).
     backup_workers: see above, (K,); absent where it has no meaning.
+    looks: seconds, gradients used and held-out loss of each look at the clock, (n, 3); absent
+        where there was none.
     estimates: the last ones of the workers, (N, dim), or the servers' one, (1, dim); absent where
         nothing is learnt.
     """
@@ -106,6 +147,8 @@ def arrays(
     b = backup_workers(settings, plan, recorder)
     if b is not None:
         result["backup_workers"] = b
+    if recorder.looks is not None:
+        result["looks"] = recorder.looks.table()
     final = {rank: states[rank].w for rank in holders(settings)}
     if all(isinstance(w, np.ndarray) for w in final.values()):
         result["estimates"] = np.array(list(models(settings, final).values()))

@@ -9,6 +9,8 @@ A row has
     curve               column → values, one an evaluation: iteration, clock_seconds, train_loss,
                         test_error, consensus_distance; None where a number is not finite; of more
                         than 210 evaluations 100 at about equal distances
+    looks               column → values, one a look at the clock (--eval_seconds): seconds, steps,
+                        held_out_loss
     mean_train_loss     over all evaluations, be they in the curve or not
     durations           seconds between the ends of consecutive iterations, K values
     backup_workers      how many were not waited for in iteration k, K values
@@ -35,11 +37,13 @@ from cbdybw.errors import BadInput
 from cbdybw.storage import atomic
 from experiments import environment
 from experiments.cells import NOT_IN_KEY, Run
+from experiments.evaluation import finite
 from experiments.train import Outcome
 
 Row = dict[str, Any]
 
 CURVE = ("iteration", "clock_seconds", "train_loss", "test_error", "consensus_distance")
+LOOKS = ("seconds", "steps", "held_out_loss")
 LONGEST = 1000
 """Iterations of which each one's duration is kept."""
 MOST_POINTS, POINTS = 210, 100
@@ -54,6 +58,11 @@ def ended(run: Run, outcome: Outcome) -> Row:
         "curve": {name: _short(m[name] for m in _kept(outcome.metrics)) for name in CURVE},
         "mean_train_loss": _mean(m["train_loss"] for m in outcome.metrics),
     }
+    if "looks" in outcome.arrays:
+        columns = outcome.arrays["looks"].T.tolist()
+        row["looks"] = {
+            name: _short(map(finite, column)) for name, column in zip(LOOKS, columns, strict=True)
+        }
     searches = run.cell.group == "rates"  # for a loss; how long iterations last is no part of it
     if len(outcome.arrays["last_close"]) <= LONGEST and not searches:
         ends = np.maximum.accumulate(np.maximum(outcome.arrays["last_close"], 0.0))

@@ -67,6 +67,30 @@ class Settings:
     barrier: str = _flag("global", "whom cb_full waits for", ("global", "neighbours"))
     backup_workers: int = _flag(1, "b: how many cb_static and ps_backup do not wait for")
     staleness: int = _flag(4, "s: how many steps ahead of the slowest ssp lets a worker be")
+    tau: int = _flag(40, "τ: minibatches of a worker in an iteration of fixed_adacomm")
+    commit_rate: int = _flag(
+        0, "ΔC: commits of a worker in a check period (adsp: 0 searches for it; cb_adsp)"
+    )
+    check_period: float = _flag(60.0, "Γ: seconds between two check points (adsp, adacomm)")
+    probe_window: float = _flag(60.0, "seconds of training after which a probe is judged")
+    search_epoch: float = _flag(1000.0, "seconds after which adsp searches anew")
+    time_factor: float = _flag(
+        1.0,
+        "for short runs: what --check_period, --probe_window, --search_epoch and the shortest time "
+        "between two commits of --commit_timer=restart are multiplied by",
+    )
+    commit_timer: str = _flag(
+        "due",
+        "due: commits have due times from the check point on; restart: a timer starts again at "
+        "each commit, as in the authors' code (adsp)",
+        ("due", "restart"),
+    )
+    reward_points: int = _flag(3, "losses in a probe's window that adsp fits its curve to")
+    global_eta: float = _flag(0.0, "η of a commit at the server; 0: 1/N (adsp)")
+    server_momentum: float = _flag(0.0, "μ at the server (adsp, adsp_plus)")
+    batch_tune: bool = _flag(
+        False, "minibatches in proportion to the workers' speeds (bsp, fixed_adacomm)"
+    )
     combine: str = _flag(
         "atc",
         "atc: adapt, then combine; cta: combine, then adapt (averages with neighbours only)",
@@ -80,12 +104,17 @@ class Settings:
     iterations: int = _flag(200, "K")
     max_time: float = _flag(math.inf, "seconds on the cluster's clock after which to stop")
     target_loss: float = _flag(
-        -math.inf, "report the time to this training loss; never stops a run"
+        -math.inf,
+        "report the time to this training loss, with --eval_seconds also to this held-out loss; "
+        "never stops a run. The loss that adsp's rewards are about",
     )
     seed: int = _flag(0, "of the partition, the minibatches, the first estimate and the delays")
     run_dir: str = _flag("", "folder to write; empty: nothing is written")
     resume: bool = _flag(False, "continue --run_dir from its last checkpoint")
     eval_every: int = _flag(10, "iterations between two evaluations; 0: only at the end")
+    eval_seconds: float = _flag(
+        0.0, "seconds on the cluster's clock between two looks at the held-out loss; 0: none"
+    )
     checkpoint_every: int = _flag(0, "iterations between two checkpoints in --run_dir; 0: none")
     batch_gradients: bool = _flag(
         True,
@@ -123,6 +152,9 @@ class Settings:
             ("batch_size", 1, math.inf),
             ("iterations", 1, trace.MOST_ITERATIONS),
             ("seed", 0, 2**32 - 1),  # what the generators of all libraries take
+            ("tau", 1, math.inf),
+            ("commit_rate", 0, math.inf),
+            ("reward_points", 3, math.inf),
             ("eval_every", 0, math.inf),
             ("checkpoint_every", 0, math.inf),
         ):
@@ -132,6 +164,18 @@ class Settings:
                 raise BadInput(f"--{name}={value}: use {use}")
         if not self.max_time > 0:
             raise BadInput(f"--max_time={self.max_time}: use seconds above 0")
+        for name in ("check_period", "probe_window", "search_epoch", "time_factor"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise BadInput(f"--{name}={getattr(self, name)}: use a finite number above 0")
+        for name, most in (
+            ("global_eta", math.inf),
+            ("server_momentum", 1),
+            ("eval_seconds", math.inf),
+        ):
+            value = getattr(self, name)
+            if not 0 <= value < most:
+                below = f" and below {most}" if most < math.inf else ""
+                raise BadInput(f"--{name}={value}: use a number from 0 up{below}")
         if math.isnan(self.target_loss):
             raise BadInput("--target_loss=nan: use a number")
         exponential_decay(self.eta0, self.eta_decay, self.eta_decay_every, 1)
@@ -152,6 +196,21 @@ class Settings:
             raise BadInput(
                 f"--backup_workers={self.backup_workers}: of {self.workers} workers at least one "
                 f"has to be waited for; use at most {self.workers - 1}"
+            )
+        if row.searches and self.servers > 1:
+            raise BadInput(
+                f"--servers={self.servers}: the scheduler of --algorithm={self.algorithm} looks at "
+                "the whole model; use --servers=1"
+            )
+        if self.batch_tune and self.algorithm not in ("bsp", "fixed_adacomm"):
+            raise BadInput(
+                f"--batch_tune: --algorithm={self.algorithm} has minibatches of one size; "
+                "use bsp or fixed_adacomm"
+            )
+        if self.algorithm == "cb_adsp" and self.commit_rate == 0:
+            raise BadInput(
+                "--commit_rate=0: --algorithm=cb_adsp has no centre to search for it; "
+                "give a whole number from 1 up"
             )
         if self.clock == "paper" and self.cluster == "mpi":
             raise BadInput("--clock=paper: exists on paper only; use --cluster=virtual")

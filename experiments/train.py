@@ -24,6 +24,7 @@ from cbdybw.clusters.launch import placement
 from cbdybw.clusters.root import on_root
 from cbdybw.clusters.trace import Event, Trace
 from cbdybw.clusters.worker import keyed_rng
+from cbdybw.looks import Looks
 from cbdybw.problem import Timing
 from cbdybw.recorder import Recorder
 from cbdybw.storage.run_directory import RunDirectory
@@ -92,6 +93,7 @@ class _Session:
             # A process that has all workers need not keep their estimates until the end.
             complete=None if self.mpi else self._evaluate,
             keep_edges=bool(settings.run_dir or settings.replay),
+            looks=self._looks(),
         )
         self.metrics = Metrics(
             pieces.problem, self.recorder, self.directory if self.process == 0 else None
@@ -146,6 +148,13 @@ class _Session:
         if self.learns:
             for rank in self._holders:
                 self.recorder.copy(0, rank, states[rank].w)
+        return self._held(states)
+
+    def _held(self, states: dict[int, State]) -> dict[int, State]:
+        """`states`, whose estimates are what there is to look at."""
+        if self.recorder.looks is not None:
+            for rank in self._holders:
+                self.recorder.looks.hold(rank, states[rank].w)
         return states
 
     def _restored(self, cut: dict[str, Any]) -> dict[int, State]:
@@ -155,7 +164,19 @@ class _Session:
         if cut["limits"] != opening.limits(self.settings):
             for state in states.values():
                 state.stop = None  # agreed on under other limits
-        return states
+        return self._held(states)
+
+    def _looks(self) -> Looks | None:
+        """Looks at the clock, evaluated at once where this process has all estimates."""
+        settings = self.settings
+        if not (self.learns and settings.eval_seconds):
+            return None
+        loss = None if self.mpi else self._held_out_loss
+        return Looks(settings.eval_seconds, len(results.holders(settings)), loss)
+
+    def _held_out_loss(self, estimates: dict[int, np.ndarray]) -> float:
+        models = results.models(self.settings, estimates)
+        return self.pieces.problem.held_out_loss(evaluation.mean_model(models))
 
     @property
     def _holders(self) -> list[int]:
@@ -170,6 +191,9 @@ class _Session:
         final = {rank: states[rank].w for rank in self._holders}
         if self.directory is not None:
             self.trace.flush(self.directory.trace, self.process, self.settings.iterations)
+        self.recorder.busy = self.trace.busy()
+        if self.recorder.looks is not None:
+            self.recorder.looks.finish(self.cluster.time)
         own = self._own_qualities(final) if self.mpi and self.learns else {}
         digest = self.trace.sha256(states[rank].w for rank in self.ranks)
         parts = self.cluster.gather((states, self.recorder, own, digest))
@@ -199,6 +223,8 @@ class _Session:
         final = {rank: states[rank].w for rank in results.holders(self.settings)}
         models = results.models(self.settings, final)
         self.metrics.add(self.recorder.iterations, models, own.get(_FINAL))
+        if self.recorder.looks is not None:
+            self.recorder.looks.evaluate(self._held_out_loss)
 
     def _result(self, states: dict[int, State], trace_sha256: str, began: float) -> Outcome:
         settings, plan = self.settings, self.pieces.plan

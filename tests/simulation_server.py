@@ -10,7 +10,7 @@ gradients have entered them, in which iteration, with which weight and how often
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -85,6 +85,7 @@ class Story:
     """What the ranks of a run tell."""
 
     updates: dict[int, list[Update]] = field(default_factory=lambda: defaultdict(list))
+    commits: dict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     pushed: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     models: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)  # (j, index) → w
     resumed: list[tuple[int, int]] = field(default_factory=list)  # (k, rank)
@@ -92,6 +93,8 @@ class Story:
     def record(self, rank: int, time: float, event: str, fields: dict[str, Any]) -> None:
         if event == "resume":
             self.resumed.append((fields["k"], rank))
+        elif event == "commit":
+            self.commits[rank].append((fields["k"], fields["gradients"]))
         else:
             assert event == "update"
             update = Update(fields["k"], time, fields["gradients"], fields["w"])
@@ -242,7 +245,10 @@ def check_story(
         assert len(updates) == end
         entered = _entries(problem, [first, *(update.w for update in updates)])
         told = [len(entries) for entries in entered] if rank == n else [0] * end
-        assert [update.gradients for update in updates] == told
+        single = Counter(dict.fromkeys(range(end), 0))
+        for k, gradients in story.commits[rank]:
+            single[k] += gradients
+        assert [update.gradients + single[update.k] for update in updates] == told
         _check_entries(algorithm, plan, entered)
         # An iteration of asp and ssp that has not ended may have some on further servers.
         left = 1 if rank == n or algorithm not in ("asp", "ssp") else n

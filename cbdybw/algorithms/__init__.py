@@ -1,6 +1,8 @@
 """How workers synchronise: one module a family, each the paper's pseudo-code line by line."""
 
 from cbdybw.algorithms.ad_psgd import ad_psgd
+from cbdybw.algorithms.adacomm import adacomm, fixed_adacomm
+from cbdybw.algorithms.adsp import adsp, adsp_plus, adsp_plus_plus
 from cbdybw.algorithms.allreduce import allreduce
 from cbdybw.algorithms.backup import dbw, ps_backup
 from cbdybw.algorithms.consensus import cb_full
@@ -66,6 +68,45 @@ ALGORITHMS = {
         ssp,
         "stale synchronous SGD at a parameter server",
         "nobody is more than s steps ahead of the slowest worker",
+        family="server",
+        omits="",
+    ),
+    "adsp": Algorithm(
+        adsp,
+        "arXiv 1911.06949",
+        "nobody waits; a search sets how often each worker commits what its own steps came to",
+        family="server",
+        omits="",
+        searches=True,
+    ),
+    "adsp_plus": Algorithm(
+        adsp_plus,
+        "arXiv 1911.06949, ADSP+",
+        "as adsp, with the commit rate found before training",
+        family="server",
+        omits="",
+        searches=True,
+    ),
+    "adsp_plus_plus": Algorithm(
+        adsp_plus_plus,
+        "arXiv 1911.06949, ADSP++",
+        "as adsp_plus, with momentum and learning rate found together with it",
+        family="server",
+        omits="",
+        searches=True,
+    ),
+    "adacomm": Algorithm(
+        adacomm,
+        "arXiv 1810.08313, as a baseline of arXiv 1911.06949",
+        "as fixed_adacomm, with τ found before training and falling with the loss",
+        family="server",
+        omits="",
+        searches=True,
+    ),
+    "fixed_adacomm": Algorithm(
+        fixed_adacomm,
+        "a baseline of arXiv 1911.06949",
+        "every worker takes τ local steps, then all average",
         family="server",
         omits="",
     ),

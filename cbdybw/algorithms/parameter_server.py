@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from cbdybw.algorithms.adacomm import averaging
 from cbdybw.algorithms.plan import Plan, State
 from cbdybw.algorithms.rooms import PUSH, Shard, take_part
 from cbdybw.clusters.worker import Worker
@@ -21,8 +22,10 @@ async def bsp(worker: Worker, problem: Problem, plan: Plan, state: State) -> Sta
     """Bulk synchronous parallel: an iteration is over when every worker has pushed.
 
     w(k) = w(k-1) - η(k) (1/N) Σ_j U_j(k), summed in rank order. The baseline of ADSP (arXiv
-    1911.06949) and of all that follows.
+    1911.06949) and of all that follows. Where minibatches differ in size it is ADACOMM with τ = 1.
     """
+    if plan.pace.batch_size:
+        return await averaging(worker, problem, plan, state, tau=1)
     return await take_part(worker, problem, plan, state, serve_bsp)
 
 
@@ -72,10 +75,11 @@ async def serve_stale(shard: Shard, staleness: float) -> None:
         j = push.source
         if push.iteration == clocks[j]:  # else it is used already: a cut came before the answer
             shard.w = descend(shard.w, eta(shard.k) / n, push.vector)
+            shard.commit(gradients=1)
             clocks[j] += 1
             pushes += 1
             if pushes % n == 0:
-                shard.complete(gradients=n)
+                shard.complete(gradients=0)
         waiting.add(j)
         before, slowest = slowest, clocks.min()
         for i in sorted(waiting) if slowest > before else (j,):

@@ -37,7 +37,7 @@ class Pace:
         eta: the server's learning rate η; 0: 1/M.
         momentum: of the server.
         tau: τ of Fixed ADACOMM, local steps in an iteration.
-        batch_size: b, samples of a minibatch, where each worker has a b_i of its own; 0: all have b.
+        batch_size: b, samples of a minibatch, where workers have b_i of their own; 0: they do not.
     """
 
     rate: int = 0
@@ -161,6 +161,7 @@ class Algorithm(NamedTuple):
     neighbour), allreduce (with all workers), server (with parameter servers, further ranks).
     `policies`: what it can let a straggler do; where nobody is left out all mean the same.
     `omits`: of what the number of backup workers is counted: "neighbours", "workers" or "".
+    `searches`: whether a scheduler looks at the whole model, so that there is one server only.
     """
 
     run: Callable[[Worker, Problem, Plan, State], Any]
@@ -169,6 +170,7 @@ class Algorithm(NamedTuple):
     family: str = "consensus"
     policies: tuple[str, ...] = POLICIES
     omits: str = "neighbours"
+    searches: bool = False
 
 
 def shards(w: np.ndarray, servers: int) -> list[np.ndarray]:

@@ -16,7 +16,8 @@ after the cut: a worker's State holds that U.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 import numpy as np
@@ -26,7 +27,7 @@ from cbdybw.algorithms.plan import STOP, Plan, State, shards
 from cbdybw.clusters.worker import INTERRUPTED, Kind, Match, Message, Worker
 from cbdybw.problem import Problem, Weightless
 
-PUSH, MODEL = Kind.PUSH, Kind.MODEL
+PUSH, MODEL, PEER_LOST = Kind.PUSH, Kind.MODEL, Kind.PEER_LOST
 
 
 async def take_part(
@@ -68,6 +69,7 @@ async def between_cuts(place: Shard | Replica, act: Callable[[], Awaitable[None]
         except Halt as halt:
             place.k = halt.k
             if halt.is_end:
+                await place.come_to_end()
                 return place.state()
         await place.come_to_cut()
         await worker.checkpoint(place.state)
@@ -99,9 +101,12 @@ class Replica:
     def push(self) -> None:
         """Send each server its slice of U, unless a new model came before U was finished."""
         if self.pending is not None:
-            servers, rank = self.worker.servers, self.worker.rank
-            for server, part in zip(servers, shards(self.pending, len(servers)), strict=True):
-                self.worker.send(server, Message(PUSH, self.index, rank, vector=part))
+            self._push()
+
+    def _push(self, *body: int) -> None:
+        servers, rank = self.worker.servers, self.worker.rank
+        for server, part in zip(servers, shards(self.pending, len(servers)), strict=True):
+            self.worker.send(server, Message(PUSH, self.index, rank, body, part))
 
     async def renew(self) -> None:
         """Wait for every server's new shard."""
@@ -134,6 +139,9 @@ class Replica:
         else:
             self._adopt()
 
+    async def come_to_end(self) -> None:
+        """There is nothing left to say."""
+
     def state(self) -> State:
         """What lasts."""
         return State(self.k, self.w, self.pending, memory={"index": np.array(self.index)})
@@ -145,6 +153,7 @@ class Shard:
     Attributes:
         k: the open iteration; those before are complete here.
         w: the parameters, float32 of one dimension.
+        living: workers that have not been lost.
         memory: arrays that a server's coroutine has to remember across cuts, by name.
     """
 
@@ -152,18 +161,43 @@ class Shard:
         self.worker, self.plan, self.workers = worker, plan, worker.workers
         self.k, self.w = state.k, state.w
         self.memory = {name: array.copy() for name, array in state.memory.items()}
+        self.living = set(self.workers)
         self._first = worker.servers[0]
         self.is_first = worker.rank == self._first
         self._stop = self._end = Message(STOP, plan.iterations, worker.rank)
+        self._ended = False
 
-    async def receive(self, kind: Kind) -> Message:
-        """The next message of this kind. Halts when the time for that has come."""
-        while self.k < self._stop.iteration:
-            m = await self.worker.receive(this_or_stop(kind, self._first))
-            if m.kind is not STOP:
+    async def receive(self, kind: Kind, deadline: float = math.inf) -> Message | None:
+        """The next message of this kind, or None at the deadline. Halts when the time for that has
+        come. Workers that are lost are forgotten."""
+        worker = self.worker
+        while self.is_open:
+            timeout = max(0.0, deadline - worker.now()) if deadline < math.inf else None
+            m = await worker.receive(this_or_stop(kind, self._first), timeout)
+            if m is None or m.kind is kind:
                 return m
-            self._stop = m
+            if m.kind is PEER_LOST:
+                self.living.discard(m.source)
+            else:
+                self._stop = m
         raise Halt(self._stop)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the open iteration is to be completed before everybody halts."""
+        return self.k < self._stop.iteration and not self._ended
+
+    def commit(self, gradients: int) -> None:
+        """So many gradients have gone into `w`, in the open iteration."""
+        k = min(self.k, self.plan.iterations - 1)  # beyond the last one at the end of a run
+        told = gradients if self.is_first else 0
+        self.worker.record("commit", k=k, w=self.w, gradients=told)
+
+    def end(self) -> None:
+        """The run is over before the open iteration is."""
+        self._ended = True
+        self._stop = Message(STOP, self.k, self.worker.rank)
+        self.worker.broadcast(self._stop)
 
     def complete(self, gradients: int) -> None:
         """Iteration k is over, with that many gradients in `w`. The first server sees whether
@@ -178,23 +212,36 @@ class Shard:
                 self._stop = Message(STOP, self.k, self.worker.rank, body)
                 self.worker.broadcast(self._stop)
 
-    def answer(self, workers: Iterable[int], index: int) -> None:
+    def answer(self, workers: Iterable[int], index: int, body: tuple[int, ...] = ()) -> None:
         """Send these workers the shard, with the index of their next computation."""
-        if self.k >= self._stop.iteration and not self._stop.body:
+        if self._ended or (self.k >= self._stop.iteration and not self._stop.body):
             return  # the run is over
-        model = Message(MODEL, index, self.worker.rank, vector=self.w)
+        model = Message(MODEL, index, self.worker.rank, body, self.w)
         for j in workers:
             self.worker.send(j, model)
 
     async def come_to_cut(self) -> None:
         """Leave what has not been used, until every worker has come."""
-        coming = len(self.workers)
-        while coming:
-            m = await self.worker.receive(push_or_stop)
-            coming -= m.kind is STOP
+        async for _ in self.last_pushes():
+            pass
         for j in self.workers:
             self.worker.send(j, Message(STOP, self.k, self.worker.rank))
         self._stop = self._end
+
+    async def last_pushes(self) -> AsyncIterator[Message]:
+        """What comes in until every worker has said that it has halted."""
+        coming = set(self.living)
+        while coming:
+            m = await self.worker.receive(push_or_stop)
+            if m.kind is PUSH:
+                yield m
+            else:
+                coming.discard(m.source)
+                if m.kind is PEER_LOST:
+                    self.living.discard(m.source)
+
+    async def come_to_end(self) -> None:
+        """Pushes that nobody has used by now have come too late."""
 
     def state(self) -> State:
         """What lasts."""
@@ -216,7 +263,7 @@ def is_model(m: Message) -> bool:
 
 
 def push_or_stop(m: Message) -> bool:
-    return m.kind is PUSH or m.kind is STOP
+    return m.kind is PUSH or m.kind is STOP or m.kind is PEER_LOST
 
 
 def new_model_or_end(m: Message) -> bool:
@@ -243,9 +290,9 @@ def stop_of(source: int) -> Match:
 
 
 def this_or_stop(kind: Kind, first: int) -> Match:
-    """Matches messages of this kind, and the first server's STOP."""
+    """Matches messages of this kind, the first server's STOP, and the loss of a worker."""
 
     def matches(m: Message) -> bool:
-        return m.kind is kind or (m.kind is STOP and m.source == first)
+        return m.kind is kind or (m.kind is STOP and m.source == first) or m.kind is PEER_LOST
 
     return matches

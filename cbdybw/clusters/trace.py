@@ -102,6 +102,14 @@ class Trace:
         rows["code"] = self._events[1][first:]
         return rows
 
+    def busy(self) -> dict[int, tuple[float, float]]:
+        """Rank → seconds of computing, and of waiting for messages, of the ranks that have any."""
+        spans = self.spans
+        rank, kind, _, _ = decode(spans["code"])
+        seconds = spans["end"] - spans["start"]
+        sums = [np.bincount(rank, seconds * (kind == k)) for k in (Span.COMPUTE, Span.WAIT)]
+        return {int(r): (float(sums[0][r]), float(sums[1][r])) for r in np.unique(rank)}
+
     def sha256(self, parameters: Iterable[np.ndarray]) -> str:
         """Covers (time, rank, kind, iteration, peer) of spans and events, and the parameters,
         which a timing-only run (`Weightless`) has none of."""

@@ -1,0 +1,195 @@
+"""How a scheduler finds the pace of the workers: the searches of ADSP, ADSP+, ADSP++ and ADACOMM.
+
+A search is a generator. It yields an `Order`, which holds from then on, and is sent a `Sight` of
+the global loss when the order's seconds are over. It sees nothing else and keeps no other state, so
+the sights alone bring a search back to where it was: a resumed run sends them again. Source: Hu,
+Wang and Chen (ADSP, AAAI 2020), section on the scheduler, and its authors' code where said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterable
+from itertools import product
+from typing import NamedTuple
+
+from cbdybw.algorithms.plan import Pace
+from cbdybw.algorithms.reward import Fit, fit, reward
+
+RISE = 1.3  # a global loss so many times the one before makes ADSP search again [code]
+RATES = (1, 2, 3, 4, 5, 6, 8, 10)  # commits in a period that ADSP+ tries [choice]
+JOINT_RATES = (1, 2, 4, 8)  # the same of ADSP++ [choice]
+MOMENTA = (0.0, 0.3, 0.6, 0.9)  # of ADSP++ [code]
+SMALL_MOMENTA = (0.1, 0.2)  # tried where no momentum is best [code]
+DIVISORS = (1, 10)  # of the learning rate, in ADSP++ [code]
+TAUS = (1, 5, 10, 20, 40, 60, 80, 100)  # local steps that ADACOMM tries [code]
+
+
+class Order(NamedTuple):
+    """What holds from now on.
+
+    Attributes:
+        seconds: until the search wants to see the loss.
+        rate: commits in a period that every worker makes; 0: it goes on as before.
+        span: seconds for which the rate is announced; 0: until the search sees the loss.
+        tau: local steps in an iteration.
+        momentum: of the server.
+        divisor: the workers' learning rate is η'/divisor.
+        restart: begin from the first parameters again.
+    """
+
+    seconds: float
+    rate: int = 0
+    span: float = 0.0
+    tau: int = 1
+    momentum: float = 0.0
+    divisor: int = 1
+    restart: bool = False
+
+
+class Sight(NamedTuple):
+    """The global loss at a time."""
+
+    time: float
+    loss: float
+
+
+class Probe(NamedTuple):
+    """What a probe came to: the order that it tried, what it saw, and how that was judged.
+
+    `reward`: ADSP's, with the fit that it was taken from; for the others the fall of the loss.
+    """
+
+    order: Order
+    sights: tuple[Sight, ...]
+    reward: float
+    fit: Fit | None = None
+
+
+Search = Generator[Order, Sight, None]
+Trial = Generator[Order, Sight, tuple[float, Sight]]
+
+
+def nothing(pace: Pace, journal: list[Probe]) -> Search:
+    """There is nothing to look for."""
+    yield Order(math.inf)
+
+
+def fixed_rate(pace: Pace, journal: list[Probe]) -> Search:
+    """ΔC = `pace.rate` commits in every period: nothing is searched for."""
+    yield Order(0)
+    while True:
+        yield Order(pace.period, pace.rate, momentum=pace.momentum)
+
+
+def adsp(pace: Pace, journal: list[Probe]) -> Search:
+    """The commit rate is decided in each epoch, with the model that is being trained.
+
+    Between two searches C_target grows by the rate in every period. An epoch also ends when the
+    global loss has risen by 30 % since the check point before [code]. The search goes up only, from
+    1 at the start and from the last rate later [code].
+    """
+    first = sight = yield Order(0)
+    rate = 1
+    while True:
+        rate, sight = yield from decide_commit_rate(pace, journal, rate, first, sight)
+        end, before = sight.time + pace.epoch, math.inf
+        while sight.time < end and not sight.loss >= RISE * before:
+            before = sight.loss
+            sight = yield Order(pace.period, rate, momentum=pace.momentum)
+
+
+def decide_commit_rate(
+    pace: Pace, journal: list[Probe], rate: int, first: Sight, sight: Sight
+) -> Generator[Order, Sight, tuple[int, Sight]]:
+    """DecideCommitRate: as long as one commit more in a period has a larger reward, take it.
+
+    A probe without a reward (nan) compares as no larger: the search ends there [choice].
+    """
+    r1, sight = yield from online_evaluate(pace, journal, rate, first, sight)
+    r2, sight = yield from online_evaluate(pace, journal, rate + 1, first, sight)
+    while r2 > r1:
+        rate, r1 = rate + 1, r2
+        r2, sight = yield from online_evaluate(pace, journal, rate + 1, first, sight)
+    return rate, sight
+
+
+def online_evaluate(
+    pace: Pace, journal: list[Probe], rate: int, first: Sight, sight: Sight
+) -> Trial:
+    """OnlineEvaluate: the reward of a commit rate in one window of training.
+
+    The losses of the window, `pace.points` of them from its start to its end, are fitted by
+    1/(a1² t + a2) + a3; the reward is 1 over the time at which that curve comes to ℓ_end. Times
+    count from the start of the run, so that rewards of later windows can be compared.
+    """
+    sights = [sight]
+    step = pace.window / (pace.points - 1)
+    order = Order(step, rate, span=pace.window, momentum=pace.momentum)
+    for _ in range(pace.points - 1):
+        sights.append((yield order))
+        order = order._replace(rate=0)
+    curve = fit(*zip(*sights, strict=True))
+    end = pace.loss_end if math.isfinite(pace.loss_end) else first.loss / 2
+    r = reward(curve, end)
+    journal.append(Probe(Order(pace.window, rate), tuple(sights), r, curve))
+    return r, sights[-1]
+
+
+def adsp_plus(pace: Pace, journal: list[Probe]) -> Search:
+    """ADSP+: the commit rate is found before training; then it stays."""
+    first = yield Order(0)
+    tried = [Order(pace.window, rate, momentum=pace.momentum) for rate in RATES]
+    best = yield from offline(tried, first, journal)
+    yield from forever(best, pace.period)
+
+
+def adsp_plus_plus(pace: Pace, journal: list[Probe]) -> Search:
+    """ADSP++: commit rate, momentum and learning rate are found together before training."""
+    first = yield Order(0)
+
+    def all_of(momenta: Iterable[float]) -> list[Order]:
+        return [
+            Order(pace.window, rate, momentum=momentum, divisor=divisor)
+            for momentum, divisor, rate in product(momenta, DIVISORS, JOINT_RATES)
+        ]
+
+    best = yield from offline(all_of(MOMENTA), first, journal)
+    if best.momentum == 0:
+        best = yield from offline(all_of(SMALL_MOMENTA), first, journal)
+    yield from forever(best, pace.period)
+
+
+def adacomm(pace: Pace, journal: list[Probe]) -> Search:
+    """ADACOMM: τ0 is found before training; then τ falls with the loss F, in every period.
+
+    τ = ⌈√(F/F0) τ0⌉ if √(F/F0) τ0 < τ, else ⌈τ/2⌉ [code]. F0 is the loss at the start.
+    """
+    first = yield Order(0)
+    best = yield from offline([Order(pace.window, tau=tau) for tau in TAUS], first, journal)
+    tau, order = best.tau, best._replace(seconds=pace.period, restart=True)
+    while True:
+        sight = yield order
+        candidate = math.sqrt(max(0.0, sight.loss / first.loss)) * best.tau
+        tau = max(1, math.ceil(candidate)) if candidate < tau else math.ceil(tau / 2)
+        order = Order(pace.period, tau=tau)
+
+
+def offline(
+    tried: Iterable[Order], first: Sight, journal: list[Probe]
+) -> Generator[Order, Sight, Order]:
+    """The order whose probe ends at the lowest loss, each from the first parameters; the best of
+    all in the journal, and of equal ones the earliest."""
+    for order in tried:
+        sight = yield order._replace(restart=True)
+        journal.append(Probe(order, (first, sight), first.loss - sight.loss))
+    comparable = [probe for probe in journal if not math.isnan(probe.reward)]
+    return max(comparable or journal[:1], key=lambda probe: probe.reward).order
+
+
+def forever(order: Order, period: float) -> Search:
+    """Train from the first parameters as `order` says."""
+    order = order._replace(seconds=period)
+    yield order._replace(restart=True)
+    while True:
+        yield order
