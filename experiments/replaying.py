@@ -24,9 +24,15 @@ def recorded_settings(settings: Settings) -> Settings:
     given = f"--replay={settings.replay}"
     directory = RunDirectory(settings.replay)
     recorded = from_flagfile(directory.read_flags("--replay"))
-    status = directory.manifest()["status"]
+    manifest = directory.manifest()
+    status = manifest["status"]
     if status not in ("finished", "diverged"):
         raise BadInput(f"{given}: that run is {status}; only one that has ended can be replayed")
+    if lost := manifest["result"].get("lost"):
+        raise BadInput(
+            f"{given}: rank {lost[0]} was lost in that run, and with it its part of the trace; "
+            "only a run that all ranks finished can be replayed"
+        )
     load_run(directory.path, given)  # refuses a folder without a trace before one is made for this
     asked = set(settings.differing(recorded, OF_ITS_OWN))
     if others := asked.intersection(settings.differing(Settings(), OF_ITS_OWN)):
