@@ -199,12 +199,13 @@ class _Session:
         parts = self.cluster.gather((states, self.recorder, own, digest))
         if parts is None:
             return None
-        all_states, recorders, owns, digests = zip(*parts, strict=True)
+        lost = [rank for rank, part in enumerate(parts) if part is None]
+        all_states, recorders, owns, digests = zip(*filter(None, parts), strict=True)
         states = {rank: state for some in all_states for rank, state in some.items()}
         self.recorder.merge(recorders[1:])
         if self.learns:
             self._evaluate_rest(states, evaluation.merged(owns))
-        return self._result(states, environment.combined(digests), began)
+        return self._result(states, lost, environment.combined(digests), began)
 
     def _own_qualities(self, final: dict[int, np.ndarray]) -> dict[int, Qualities]:
         """On MPI each worker evaluates its own estimates, all at the same time."""
@@ -226,10 +227,13 @@ class _Session:
         if self.recorder.looks is not None:
             self.recorder.looks.evaluate(self._held_out_loss)
 
-    def _result(self, states: dict[int, State], trace_sha256: str, began: float) -> Outcome:
+    def _result(
+        self, states: dict[int, State], lost: list[int], trace_sha256: str, began: float
+    ) -> Outcome:
         settings, plan = self.settings, self.pieces.plan
         result = results.summary(settings, plan, self.recorder, self.metrics, states)
-        result |= {"trace_sha256": trace_sha256, "notice": self.pieces.data["notice"]}
+        result |= {"lost": lost, "trace_sha256": trace_sha256}
+        result["notice"] = self.pieces.data["notice"]
         if settings.algorithm == "allreduce":
             result["allreduce"] = self.cluster.allreduce_by
         arrays = results.arrays(settings, plan, self.recorder, states)
