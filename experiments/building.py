@@ -49,6 +49,7 @@ def build(settings: Settings, log: Log) -> Pieces:
     graph = topology.build(settings.graph, settings.workers, settings.seed)
     _check_backup_workers(settings, graph)
     delay = delays.parse(settings.delay, settings.workers, settings.seed)
+    _check_time_passes(settings, delay)
     links = network.parse(settings.network, settings.ranks, settings.seed)
     problem, data = build_problem(settings, log)
     _check_servers(settings, problem)
@@ -62,6 +63,17 @@ def _check_backup_workers(settings: Settings, graph: nx.Graph) -> None:
             f"--backup_workers={settings.backup_workers}: worker {worker} has "
             f"{degree} neighbours only; use at most {degree}"
         )
+
+
+def _check_time_passes(settings: Settings, delay: delays.DelayLaw) -> None:
+    by_the_clock = ("adsp", "adsp_plus", "adsp_plus_plus", "cb_adsp")
+    if settings.algorithm in by_the_clock and settings.cluster == "virtual" and not settings.replay:
+        for worker in range(settings.workers):
+            if not delay(worker, 0) > 0:
+                raise BadInput(
+                    f"--delay={settings.delay}: the steps of worker {worker} take no time, and the "
+                    f"commits of --algorithm={settings.algorithm} come by the clock; give a --delay"
+                )
 
 
 def _check_servers(settings: Settings, problem: Problem) -> None:

@@ -80,6 +80,8 @@ def _commits(settings: Settings, states: States) -> dict[str, Any]:
     range of commits at its check points, its probes (see `commits.table`)."""
     server = states[settings.ranks - 1].memory
     workers = [states[r].memory for r in range(settings.workers) if r in states]
+    if settings.algorithm == "cb_adsp":
+        return {"steps": [int(memory["steps"]) for memory in workers]}
     if not any("counts" in memory for memory in workers):
         return {}
     return {

@@ -5,6 +5,7 @@ from cbdybw.algorithms.adacomm import adacomm, fixed_adacomm
 from cbdybw.algorithms.adsp import adsp, adsp_plus, adsp_plus_plus
 from cbdybw.algorithms.allreduce import allreduce
 from cbdybw.algorithms.backup import dbw, ps_backup
+from cbdybw.algorithms.cb_adsp import cb_adsp
 from cbdybw.algorithms.consensus import cb_full
 from cbdybw.algorithms.dybw import cb_dybw
 from cbdybw.algorithms.parameter_server import asp, bsp, ssp
@@ -49,6 +50,12 @@ ALGORITHMS = {
         family="gossip",
         policies=("carry",),
         omits="",
+    ),
+    "cb_adsp": Algorithm(
+        cb_adsp,
+        "arXiv 2102.06280 at the pace of arXiv 1911.06949 (ours)",
+        "nobody waits; all make equally many exchanges, with as many steps between as they can",
+        policies=("carry",),
     ),
     "bsp": Algorithm(
         bsp,
