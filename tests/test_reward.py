@@ -1,13 +1,17 @@
 """The curve through a probe window's losses, and its reward."""
 
+import io
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from cbdybw.algorithms.reward import Fit, fit, reward
+from experiments.adsp import noise
 
 
 def curve(a1_squared, a2, a3):
@@ -121,3 +125,58 @@ def test_there_is_no_reward_for_a_loss_that_is_never_met():
     assert math.isnan(reward(fitted, 0.5 + 1 / 0.3))  # where the curve stands at t = 0
     assert math.isnan(reward(fitted, nan))
     assert reward(fitted, 0.5 + 1 / 0.302) == pytest.approx(1)
+
+
+@pytest.fixture(scope="module")
+def studied():
+    return {row.losses: row for row in noise.study((3, 17), draws=500)}
+
+
+def test_noise_of_one_per_cent_leaves_the_exact_share_of_three_losses_without_a_fit(studied):
+    losses = PRINTED([100, 130, 160])
+    bends_by = (losses @ [1, -2, 1]) / math.hypot(losses[0], 2 * losses[1], losses[2])
+    no_fit = {n: NormalDist().cdf(-bends_by / (0.01 / math.sqrt(n / 3))) for n in (3, 17)}
+    assert no_fit == pytest.approx({3: 0.23, 17: 0.04}, abs=5e-3)
+    for share in (studied[3].spread.no_fit, studied[3].grouped.no_fit):
+        assert share == pytest.approx(no_fit[3], abs=0.06)  # 3 deviations of 500 draws
+    assert studied[17].grouped.no_fit == pytest.approx(no_fit[17], abs=0.03)
+
+
+def test_more_losses_help_where_the_target_is_near_and_in_three_groups_most(studied):
+    few, many = studied[3], studied[17]
+    assert many.spread.no_fit == pytest.approx(0.11, abs=0.04)
+    assert few.spread.near["10 %"].right == pytest.approx(0.55, abs=0.07)
+    assert many.spread.near["10 %"].right == pytest.approx(0.77, abs=0.06)
+    assert many.grouped.near["10 %"].right == pytest.approx(0.90, abs=0.04)
+    for row in studied.values():
+        for outcome in (row.spread, row.grouped):
+            assert outcome.near["10 %"].wrong < 0.04
+            assert outcome.near["30 %"].wrong == 0
+
+
+def test_no_number_of_losses_helps_where_the_target_is_far(studied):
+    for row in studied.values():
+        for decided in row.spread.far.values():
+            assert decided.right < 0.25
+            assert abs(decided.right - decided.wrong) < 0.1
+
+
+def test_the_study_is_shown_in_eighty_columns_and_drawn(studied):
+    rows = list(studied.values())
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(noise.table(rows))
+    text = console.export_text()
+    assert "…" not in text
+    assert studied[17].grouped.near["10 %"].text() in text
+    assert all(len(line) <= 80 for line in noise.SAYS.splitlines())
+    panels = noise.draw(rows).axes
+    for axes, right in zip(
+        panels,
+        (
+            [row.spread.near["10 %"].right for row in rows],
+            [row.spread.far["10 %"].right for row in rows],
+            [row.grouped.near["10 %"].right for row in rows],
+        ),
+        strict=True,
+    ):
+        assert axes.lines[0].get_ydata() == pytest.approx(100 * np.array(right))
