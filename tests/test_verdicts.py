@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from experiments.cb_dybw import claims_learning, claims_time, expected, verdicts
-from experiments.cb_dybw.claim import Claim, Evidence, conclusion, listed, numbers
 from experiments.cb_dybw.claims_learning import LIKE_ERROR, LIKE_LOSS
+from experiments.claims import Claim, Evidence, conclusion, listed, numbers
 from experiments.statistics import Interval
 from tests.made_up import learnt, row, waited
 

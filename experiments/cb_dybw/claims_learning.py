@@ -8,14 +8,14 @@ from typing import Any
 
 from experiments import statistics
 from experiments.cb_dybw import expected, speedup
-from experiments.cb_dybw.claim import SEPARATOR, Claim, Evidence, Rows
-from experiments.cb_dybw.reading import (
+from experiments.claims import SEPARATOR, Claim, Evidence, Rows
+from experiments.reading import (
     WORKLOAD,
     Result,
     by_title,
     model,
-    pair,
     read,
+    select,
     split,
     values,
 )
@@ -119,7 +119,7 @@ def _pairwise(
     """Judge by every workload in which cb-Full and cb-DyBW both ran, with a `usable` cb-Full."""
     evidence, used = {}, []
     for runs in split(read(rows.get("learning", [])), *WORKLOAD).values():
-        full, dybw = pair(runs)
+        full, dybw = _pair(runs)
         if full and dybw and usable(full):
             s = full[0].settings
             evidence[f"{model(s)}{SEPARATOR}N={s.workers}"] = compare(full, dybw)
@@ -145,7 +145,7 @@ def works_on_non_iid_data(rows: Rows) -> Verdict:
     evidence, beside, used = {}, [], []
     same = [name for name in WORKLOAD if name != "partition"]
     for runs in split(read(rows.get("learning", [])), *same).values():
-        parts = {p: pair(of_p) for (p,), of_p in split(runs, "partition").items()}
+        parts = {p: _pair(of_p) for (p,), of_p in split(runs, "partition").items()}
         for partition, (full, dybw) in parts.items():
             iid_full, iid_dybw = parts.get("iid", ([], []))
             if partition == "iid" or not (dybw and iid_dybw):
@@ -180,7 +180,7 @@ def fits_the_models(rows: Rows) -> Verdict:
         if s.workers != 6 or model(s) not in ACCURACY:
             continue
         low, high, _ = ACCURACY[model(s)]
-        for name, own in zip(("cb-Full", "cb-DyBW"), pair(runs), strict=True):
+        for name, own in zip(("cb-Full", "cb-DyBW"), _pair(runs), strict=True):
             if own:
                 accuracy = statistics.mean(_finals(own, "test_error")).map(lambda x: 1 - x)
                 evidence[f"{model(s)}{SEPARATOR}{name}"] = Evidence(accuracy, low, high)
@@ -274,6 +274,12 @@ def rate(rows: Rows) -> Verdict:
     if not evidence:
         return claim.untested(f"cells {speedup.RATE}* in group speedup")
     return claim.judged(evidence, found, "; ".join(beside))
+
+
+def _pair(results: list[Result]) -> tuple[list[Result], list[Result]]:
+    """The runs of cb-Full behind a global barrier, and those of cb-DyBW with carry."""
+    full = select(results, algorithm="cb_full", barrier="global")
+    return full, select(results, algorithm="cb_dybw", policy="carry")
 
 
 CLAIMS = (

@@ -9,10 +9,10 @@ import numpy as np
 
 from experiments import statistics
 from experiments.cb_dybw import prediction, topology
-from experiments.cb_dybw.claim import SEPARATOR, Claim, Evidence, Rows, numbers
 from experiments.cb_dybw.law_table import FULL, Entry, entries
 from experiments.cb_dybw.laws import PUBLISHED
-from experiments.cb_dybw.reading import (
+from experiments.claims import SEPARATOR, Claim, Evidence, Rows, numbers
+from experiments.reading import (
     TITLES,
     Result,
     by_cell,

@@ -11,7 +11,7 @@ from scipy.special import gammaln
 from cbdybw import specs, theory
 from cbdybw.clusters.delays import LAWS
 from cbdybw.learning.workloads import WORKLOADS
-from experiments.cb_dybw.reading import Result
+from experiments.reading import Result
 from experiments.settings import Settings
 
 

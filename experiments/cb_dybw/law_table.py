@@ -12,7 +12,7 @@ import numpy as np
 from cbdybw import specs
 from experiments import statistics
 from experiments.cb_dybw import expected
-from experiments.cb_dybw.reading import Result, law, read, split, title, values
+from experiments.reading import Result, law, read, split, title, values
 from experiments.settings import Settings
 from experiments.statistics import Interval, Values
 

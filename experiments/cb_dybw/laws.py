@@ -22,7 +22,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from experiments.cb_dybw import alone, look
+from experiments import alone, look
 from experiments.cb_dybw.law_table import COLUMNS, FULL, Entry, entries
 from experiments.figures import STYLE
 

@@ -21,10 +21,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments import statistics
-from experiments.cb_dybw import alone, look
-from experiments.cb_dybw.reading import WORKLOAD, Result, by_cell, model, read, slug, split, title
+from experiments import alone, look, statistics
 from experiments.figures import STYLE
+from experiments.reading import WORKLOAD, Result, by_cell, model, read, slug, split, title
 from experiments.settings import Settings
 
 TITLE = "Learning"
@@ -36,6 +35,19 @@ SAYS = (
 
 SMOOTHED = 10  # iterations in a moving average
 Runs = dict[str, list[Result]]
+
+REFERENCE = ("cb_full", "cb_dybw")
+REFERENCE_LINES = {
+    "cb_full": {"color": "#A8A8A8", "linestyle": ":", "linewidth": 1.4},
+    "cb_dybw": {"color": "#A8A8A8", "linestyle": "-", "linewidth": 1.4},
+}
+"""Of the two where they are there for comparison only."""
+
+FAMILIES = {
+    "Consensus": ("cb_full", "cb_dybw", "cb_static", "dsgd_aau"),
+    "Asynchronous": ("ad_psgd", "asp", "ssp"),
+    "Synchronous, servers": ("allreduce", "bsp", "ps_backup", "dbw"),
+}
 
 
 @matplotlib.rc_context(STYLE)
@@ -145,14 +157,14 @@ def _panels(
     """A column for each family that has members here, a row for each of `rows`, which draw a
     cell; shape (rows, families). The pair is in every column."""
     present = {runs[0].settings.algorithm for runs in cells.values()}
-    families = [name for name, members in look.FAMILIES.items() if present & set(members)]
+    families = [name for name, members in FAMILIES.items() if present & set(members)]
     figure = Figure(figsize=(look.FULL if len(families) > 1 else look.HALF, height))
     panels = figure.subplots(len(rows), len(families), sharex=True, sharey="row", squeeze=False)
     for family, column in zip(families, panels.T, strict=True):
         for runs in cells.values():
             algorithm = runs[0].settings.algorithm
-            if algorithm in (*look.FAMILIES[family], *look.REFERENCE):
-                line = look.line_of(algorithm, family) | {"label": title(runs[0].settings)}
+            if algorithm in (*FAMILIES[family], *REFERENCE):
+                line = _line_of(algorithm, family) | {"label": title(runs[0].settings)}
                 for axes, draw_cell in zip(column, rows, strict=True):
                     draw_cell(axes, runs, **line)
         column[0].set_title(family if len(families) > 1 else "")
@@ -162,6 +174,11 @@ def _panels(
     figure.suptitle(f"{model(s)}, N={s.workers}", x=0.01, ha="left", fontsize=10)
     look.note(figure, every)
     return figure, panels
+
+
+def _line_of(algorithm: str, family: str) -> dict[str, object]:
+    """How an algorithm is drawn in its family's panel."""
+    return (look.LINES if algorithm in FAMILIES[family] else REFERENCE_LINES)[algorithm]
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ from cbdybw.errors import BadInput
 from cbdybw.storage import atomic
 from experiments import report, rows
 from experiments.cb_dybw import law_table, learning_table, rates
-from experiments.cb_dybw.claim import Rows
 from experiments.cb_dybw.learning import workloads
-from experiments.cb_dybw.look import FULL
-from experiments.cb_dybw.reading import TITLES, model
+from experiments.claims import Rows
+from experiments.look import FULL
+from experiments.reading import TITLES, model
 
 STYLE = (
     report.STYLE

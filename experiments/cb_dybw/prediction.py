@@ -16,10 +16,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments import statistics
-from experiments.cb_dybw import alone, look
-from experiments.cb_dybw.reading import TITLES, Result, read, select, split, title, values
+from experiments import alone, look, statistics
 from experiments.figures import STYLE
+from experiments.reading import TITLES, Result, read, select, split, title, values
 from experiments.statistics import Interval
 
 TITLE = "Predicted and measured"

@@ -16,9 +16,10 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.cb_dybw import alone, look, rates
-from experiments.cb_dybw.reading import TITLES, read
+from experiments import alone, look
+from experiments.cb_dybw import rates
 from experiments.figures import STYLE
+from experiments.reading import TITLES, read
 
 TITLE = "Learning rates"
 SAYS = (

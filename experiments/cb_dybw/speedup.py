@@ -20,10 +20,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments import statistics
-from experiments.cb_dybw import alone, expected, look
-from experiments.cb_dybw.reading import Result, model, read, split, title, values
+from experiments import alone, look, statistics
+from experiments.cb_dybw import expected
 from experiments.figures import STYLE
+from experiments.reading import Result, model, read, split, title, values
 from experiments.settings import Settings
 from experiments.statistics import Interval
 

@@ -18,10 +18,9 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments import statistics
-from experiments.cb_dybw import alone, look
-from experiments.cb_dybw.reading import Result, read, split, title, values
+from experiments import alone, look, statistics
 from experiments.figures import STYLE
+from experiments.reading import Result, read, split, title, values
 
 TITLE = "Graphs and many workers"
 SAYS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiments.cb_dybw import claims_learning, claims_time
-from experiments.cb_dybw.claim import Rows
+from experiments.claims import Rows
 
 
 def judge(rows_by_group: Rows) -> list[dict[str, Any]]:

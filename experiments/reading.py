@@ -1,4 +1,4 @@
-"""Result rows as cb-DyBW's figures and verdicts read them: settings in full, names in words."""
+"""Result rows as figures and verdicts read them: settings in full, names in words."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ TITLES = {
     "ssp": "SSP",
     "ps_backup": "PS, fixed b",
     "dbw": "DBW",
+    "adsp": "ADSP",
+    "adsp_plus": "ADSP+",
+    "adsp_plus_plus": "ADSP++",
+    "adacomm": "ADACOMM",
+    "fixed_adacomm": "Fixed ADACOMM",
+    "cb_adsp": "cb-ADSP",
 }
 LAWS = comparison.LAWS | {
     "none": "no delay",
@@ -126,13 +132,6 @@ def by_title(results: Iterable[Result]) -> dict[str, list[Result]]:
 def values(results: Iterable[Result], number: Callable[[Result], float]) -> Values:
     """Seed → number of the run."""
     return {r.seed: number(r) for r in results}
-
-
-def pair(results: Iterable[Result], **dybw: object) -> tuple[list[Result], list[Result]]:
-    """The runs of cb-Full behind a global barrier, and those of cb-DyBW."""
-    results = list(results)
-    full = select(results, algorithm="cb_full", barrier="global")
-    return full, select(results, algorithm="cb_dybw", **({"policy": "carry"} | dybw))
 
 
 def title(settings: Settings) -> str:

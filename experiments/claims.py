@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from experiments.cb_dybw.reading import Result, setting
+from experiments.reading import Result, setting
 from experiments.statistics import Interval
 
 Rows = dict[str, list[dict[str, Any]]]

@@ -1,4 +1,4 @@
-"""How the figures of cb-DyBW look: a line for each algorithm, families, scales, the setting."""
+"""How figures of rows look: a line for each algorithm, scales, the setting in small print."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from experiments.cb_dybw.reading import Result, setting
+from experiments.reading import Result, setting
 from experiments.statistics import Band
 
 FULL, HALF = 9.2, 4.6
@@ -27,28 +27,17 @@ LINES = {
     "bsp": {"color": "#E69F00", "linestyle": "--", "linewidth": 1.6},
     "ps_backup": {"color": "#009E73", "linestyle": "-.", "linewidth": 1.6},
     "dbw": {"color": "#CC79A7", "linestyle": ":", "linewidth": 2.0},
-}
-REFERENCE = ("cb_full", "cb_dybw")
-REFERENCE_LINES = {
-    "cb_full": {"color": "#A8A8A8", "linestyle": ":", "linewidth": 1.4},
-    "cb_dybw": {"color": "#A8A8A8", "linestyle": "-", "linewidth": 1.4},
-}
-"""Of the two where they are there for comparison only."""
-
-FAMILIES = {
-    "Consensus": ("cb_full", "cb_dybw", "cb_static", "dsgd_aau"),
-    "Asynchronous": ("ad_psgd", "asp", "ssp"),
-    "Synchronous, servers": ("allreduce", "bsp", "ps_backup", "dbw"),
+    "adsp": {"color": "#0072B2", "linestyle": "-", "linewidth": 2.4},
+    "adsp_plus": {"color": "#0072B2", "linestyle": "--", "linewidth": 1.8},
+    "adsp_plus_plus": {"color": "#0072B2", "linestyle": ":", "linewidth": 2.0},
+    "adacomm": {"color": "#CC79A7", "linestyle": "--", "linewidth": 1.8},
+    "fixed_adacomm": {"color": "#CC79A7", "linestyle": "-", "linewidth": 1.8},
+    "cb_adsp": {"color": "#56B4E9", "linestyle": "-.", "linewidth": 2.0},
 }
 IDEAL = {"color": "#555555", "linestyle": (0, (4, 3)), "linewidth": 0.9}
 """Of lines that are not measured."""
 
 SOFT = "#5c5c62"
-
-
-def line_of(algorithm: str, family: str) -> dict[str, object]:
-    """How an algorithm is drawn in its family's panel."""
-    return (LINES if algorithm in FAMILIES[family] else REFERENCE_LINES)[algorithm]
 
 
 def draw_band(axes: Axes, band: Band, label: str, style: dict[str, object]) -> None:
