@@ -195,7 +195,6 @@ def _pace(settings: Settings, problem: Problem) -> Pace:
         shortest=factor * Pace.shortest,
         restarts=settings.commit_timer == "restart",
         points=settings.reward_points,
-        loss_end=settings.target_loss,
         eta=settings.global_eta,
         momentum=settings.server_momentum,
         tau=settings.tau,

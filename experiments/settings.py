@@ -85,7 +85,9 @@ class Settings:
         "each commit, as in the authors' code (adsp)",
         ("due", "restart"),
     )
-    reward_points: int = _flag(3, "losses in a probe's window that adsp fits its curve to")
+    reward_points: int = _flag(
+        17, "losses in a probe's window that adsp fits its curve to (the authors' code: 3)"
+    )
     global_eta: float = _flag(0.0, "η of a commit at the server; 0: 1/N (adsp)")
     server_momentum: float = _flag(0.0, "μ at the server (adsp, adsp_plus)")
     batch_tune: bool = _flag(
@@ -106,7 +108,7 @@ class Settings:
     target_loss: float = _flag(
         -math.inf,
         "report the time to this training loss, with --eval_seconds also to this held-out loss; "
-        "never stops a run. The loss that adsp's rewards are about",
+        "never stops a run",
     )
     seed: int = _flag(0, "of the partition, the minibatches, the first estimate and the delays")
     run_dir: str = _flag("", "folder to write; empty: nothing is written")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,7 +32,6 @@ class Pace:
         shortest: seconds between two commits at least, where the timer restarts.
         restarts: whether a worker's timer starts again at each commit, or has due times.
         points: losses that a probe looks at, its first and last one among them.
-        loss_end: ℓ_end, the loss that rewards are about; infinite: half of the first one.
         eta: the server's learning rate η; 0: 1/M.
         momentum: of the server.
         tau: τ of Fixed ADACOMM, local steps in an iteration.
@@ -46,8 +44,7 @@ class Pace:
     epoch: float = 1000.0
     shortest: float = 10.0
     restarts: bool = False
-    points: int = 3
-    loss_end: float = -math.inf
+    points: int = 17
     eta: float = 0.0
     momentum: float = 0.0
     tau: int = 40

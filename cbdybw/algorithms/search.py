@@ -57,7 +57,8 @@ class Sight(NamedTuple):
 class Probe(NamedTuple):
     """What a probe came to: the order that it tried, what it saw, and how that was judged.
 
-    `reward`: ADSP's, with the fit that it was taken from; for the others the fall of the loss.
+    `reward`: ADSP's for the loss at the window's end, with the curve that it is taken from; for the
+    other searches the fall of the loss.
     """
 
     order: Order
@@ -67,7 +68,6 @@ class Probe(NamedTuple):
 
 
 Search = Generator[Order, Sight, None]
-Trial = Generator[Order, Sight, tuple[float, Sight]]
 
 
 def nothing(pace: Pace, journal: list[Probe]) -> Search:
@@ -89,10 +89,10 @@ def adsp(pace: Pace, journal: list[Probe]) -> Search:
     global loss has risen by 30 % since the check point before [code]. The search goes up only, from
     1 at the start and from the last rate later [code].
     """
-    first = sight = yield Order(0)
+    sight = yield Order(0)
     rate = 1
     while True:
-        rate, sight = yield from decide_commit_rate(pace, journal, rate, first, sight)
+        rate, sight = yield from decide_commit_rate(pace, journal, rate, sight)
         end, before = sight.time + pace.epoch, math.inf
         while sight.time < end and not sight.loss >= RISE * before:
             before = sight.loss
@@ -100,28 +100,32 @@ def adsp(pace: Pace, journal: list[Probe]) -> Search:
 
 
 def decide_commit_rate(
-    pace: Pace, journal: list[Probe], rate: int, first: Sight, sight: Sight
+    pace: Pace, journal: list[Probe], rate: int, sight: Sight
 ) -> Generator[Order, Sight, tuple[int, Sight]]:
     """DecideCommitRate: as long as one commit more in a period has a larger reward, take it.
 
-    A probe without a reward (nan) compares as no larger: the search ends there [choice].
+    Both rewards are about the same loss ℓ_end, that at the end of the later window [choice]: the
+    later rate is better when the curve of the earlier one would have come there later. With an
+    ℓ_end far below, the rewards are extrapolations, and right as often as wrong
+    (`experiments.adsp.noise`). A curve that has no reward is worse than any that has one [code].
     """
-    r1, sight = yield from online_evaluate(pace, journal, rate, first, sight)
-    r2, sight = yield from online_evaluate(pace, journal, rate + 1, first, sight)
-    while r2 > r1:
-        rate, r1 = rate + 1, r2
-        r2, sight = yield from online_evaluate(pace, journal, rate + 1, first, sight)
-    return rate, sight
+    curve, sight = yield from online_evaluate(pace, journal, rate, sight)
+    while True:
+        next_curve, sight = yield from online_evaluate(pace, journal, rate + 1, sight)
+        r1, r2 = reward(curve, sight.loss), reward(next_curve, sight.loss)
+        if math.isnan(r2) or r2 <= r1:
+            return rate, sight
+        rate, curve = rate + 1, next_curve
 
 
 def online_evaluate(
-    pace: Pace, journal: list[Probe], rate: int, first: Sight, sight: Sight
-) -> Trial:
-    """OnlineEvaluate: the reward of a commit rate in one window of training.
+    pace: Pace, journal: list[Probe], rate: int, sight: Sight
+) -> Generator[Order, Sight, tuple[Fit, Sight]]:
+    """OnlineEvaluate: the loss curve of a commit rate in one window of training.
 
     The losses of the window, `pace.points` of them from its start to its end, are fitted by
-    1/(a1² t + a2) + a3; the reward is 1 over the time at which that curve comes to ℓ_end. Times
-    count from the start of the run, so that rewards of later windows can be compared.
+    ℓ(t) = 1/(a1² t + a2) + a3. The reward for ℓ_end is 1 over the time at which the curve comes
+    there; times count from the start of the run, so that windows can be compared.
     """
     sights = [sight]
     step = pace.window / (pace.points - 1)
@@ -129,11 +133,10 @@ def online_evaluate(
     for _ in range(pace.points - 1):
         sights.append((yield order))
         order = order._replace(rate=0)
-    curve = fit(*zip(*sights, strict=True))
-    end = pace.loss_end if math.isfinite(pace.loss_end) else first.loss / 2
-    r = reward(curve, end)
-    journal.append(Probe(Order(pace.window, rate), tuple(sights), r, curve))
-    return r, sights[-1]
+    curve, end = fit(*zip(*sights, strict=True)), sights[-1]
+    tried = Order(pace.window, rate, momentum=pace.momentum)
+    journal.append(Probe(tried, tuple(sights), reward(curve, end.loss), curve))
+    return curve, end
 
 
 def adsp_plus(pace: Pace, journal: list[Probe]) -> Search:
