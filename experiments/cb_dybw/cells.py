@@ -9,14 +9,15 @@ N = 6 and 10, graphs, delays, iterations, targets and everything else here is [c
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from cbdybw.storage import atomic
+from cbdybw.clusters.guard import guard
+from experiments import cell_files
 from experiments.cb_dybw import rates
+from experiments.cell_files import UNKNOWN, Row
 from experiments.settings import Settings
 
 FOLDER = Path(__file__).parent / "cells"
@@ -39,16 +40,6 @@ FAR = 0.4
 """The target where minibatches of 32 make LRM on MNIST end at higher losses."""
 
 DECAY = {"eta_decay": 0.99}  # per epoch
-UNKNOWN = "nothing is known beforehand"
-
-
-class Row(NamedTuple):
-    """A cell: its name within the group, scale → how many seeds (from 0), and its flags."""
-
-    name: str
-    scales: dict[str, int]
-    flags: dict[str, Any]
-    expected: str = UNKNOWN
 
 
 def learning() -> Iterator[Row]:
@@ -294,7 +285,7 @@ def search() -> Iterator[Row]:
                 batch = {"batch_size": 32} if small else {}
                 yield Row(
                     f"{workload}-{algorithm}-{eta0:g}",
-                    {"rates": len(rates.SEEDS)},
+                    {"rates": rates.SEEDS},
                     _learner(algorithm, dataset, model, 16 if small else 6, partition, **batch)
                     | {"eta0": eta0, "iterations": 300 if model == "lrm" else 200}
                     | {"eval_every": 100},
@@ -356,64 +347,31 @@ def _learner(
 def files() -> dict[str, str]:
     """GROUP/NAME.flags → content, of all cells."""
     rows = [(group, row) for group, make in GROUPS.items() for row in make()]
-    return {f"{group}/{row.name}.flags": _text(group, row) for group, row in [*rows, *smoke()]}
-
-
-def _text(group: str, row: Row) -> str:
-    defaults = {field.name: field.default for field in dataclasses.fields(Settings)}
-    flags = {name: v for name, v in row.flags.items() if v != defaults[name]}
-    scales = [f"{scale} {_seeds(scale, n)}" for scale, n in row.scales.items()]
-    head = {
-        "figure": group,
-        "scales": ", ".join(scales),
-        "expected": row.expected,
-        "run time": f"{_seconds({**defaults, **row.flags}):.2g} s",
-    }
-    lines = [f"# {name}: {text}" for name, text in head.items()]
-    return "\n".join([*lines, *(f"--{name}={v}" for name, v in sorted(flags.items()))]) + "\n"
-
-
-def _seeds(scale: str, number: int) -> str:
-    if scale == "rates":
-        return f"seeds {rates.SEEDS[0]}-{rates.SEEDS[-1]}"
-    return f"seeds 0-{number - 1}" if number > 1 else "seed 0"
+    return cell_files.texts([*rows, *smoke()], _seconds)
 
 
 STEP = {"lrm": 2e-7, "2nn": 2.8e-6}  # seconds a sample, in large batches
 EVALUATION = {"lrm": 3e-3, "2nn": 25e-3}  # seconds a model
 
 
-def _seconds(flags: dict[str, Any]) -> float:
+def _seconds(s: Settings) -> float:
     """How long a run takes on one core of the machine of WORKSPACE_NOTES.md, roughly."""
-    workers, iterations = flags["workers"], flags["iterations"]
-    degree = workers if flags["graph"] == "complete" else 4
+    workers, iterations = s.workers, s.iterations
+    degree = workers if s.graph == "complete" else 4
     protocol = workers * iterations * (4e-6 + 2e-6 * degree)
-    if flags["cluster"] == "mpi":
-        return 5 + iterations * float(flags["delay"].rpartition("=")[2]) * 2.5
-    if flags["workload"] not in STEP:
+    if s.cluster == "mpi":
+        return 5 + iterations * float(s.delay.rpartition("=")[2]) * 2.5
+    if s.workload not in STEP:
         return 0.1 + protocol
-    if flags["max_time"] < math.inf:  # about as many gradients, however they make iterations
-        iterations = flags["max_time"] / float(flags["delay"].rpartition("=")[2])
+    if s.max_time < math.inf:  # about as many gradients, however they make iterations
+        iterations = s.max_time / float(s.delay.rpartition("=")[2])
         protocol = workers * iterations * 1.5e-4
-    steps = workers * iterations * (5e-5 + flags["batch_size"] * STEP[flags["workload"]])
-    models = 1 if flags["algorithm"] in (*SERVED, "allreduce") else workers + 1
-    looks = 1 + iterations // flags["eval_every"] if flags["max_time"] == math.inf else 25
-    return 0.3 + protocol + steps + looks * models * EVALUATION[flags["workload"]]
-
-
-def main() -> None:
-    """Make the folder what `files` says."""
-    wanted = files()
-    for path in FOLDER.glob("*/*.flags"):
-        if str(path.relative_to(FOLDER)) not in wanted:
-            path.unlink()
-    for name, text in wanted.items():
-        path = FOLDER / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            atomic.write_text(path, text)
-    print(f"{FOLDER}: {len(wanted)} cells")
+    steps = workers * iterations * (5e-5 + s.batch_size * STEP[s.workload])
+    models = 1 if s.algorithm in (*SERVED, "allreduce") else workers + 1
+    looks = 1 + iterations // s.eval_every if s.max_time == math.inf else 25
+    return 0.3 + protocol + steps + looks * models * EVALUATION[s.workload]
 
 
 if __name__ == "__main__":
-    main()
+    with guard():
+        cell_files.rewrite(FOLDER, files())
