@@ -281,7 +281,7 @@ def test_averaged_gradients_of_all_workers_learn_the_digits(dataset, workload, e
 @pytest.mark.parametrize(
     ("workload", "batch_size", "words"),
     [
-        ("cnn", 64, "'cnn' is not known"),
+        ("vgg", 64, "'vgg' is not known"),
         ("lrm:width=3", 64, "no key 'width'"),
         ("2nn:depth=0", 64, "depth is '0'"),
         ("2nn:width=many", 64, "width is 'many'"),
@@ -299,7 +299,7 @@ def test_a_workload_that_cannot_be_built_says_what_to_change(dataset, workload, 
 
 def test_only_models_need_data():
     need = {name for name in workloads.WORKLOADS if workloads.needs_data(name)}
-    assert need == {"lrm", "2nn"}
+    assert need == {"lrm", "2nn", "cnn", "rnn", "svm"}
     assert workloads.needs_data("2nn:width=128,depth=3")
 
 

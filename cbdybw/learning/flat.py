@@ -58,12 +58,13 @@ class FlatModel:
 
     The vector holds the model's trainable variables, each in row-major order, one after the
     other. The model is called statelessly: its own variables are read by `get` only. The loss is
-    the softmax cross-entropy of the model's outputs taken as logits. Samples x are float32 arrays
-    of shape (n, *features); labels y are int32 arrays of shape (n,).
+    the softmax cross-entropy of the model's outputs taken as logits, plus ½·`decay`·‖weights‖²,
+    where biases are no weights. Samples x are float32 arrays of shape (n, *features); labels y are
+    int32 arrays of shape (n,).
     """
 
-    def __init__(self, model: keras.Model):
-        self._model = model
+    def __init__(self, model: keras.Model, decay: float = 0.0):
+        self._model, self._decay = model, decay
         self._shapes = [tuple(v.shape) for v in model.trainable_variables]
         self._sizes = [int(np.prod(shape)) for shape in self._shapes]
         self.dim = sum(self._sizes)
@@ -97,10 +98,17 @@ class FlatModel:
         loss, wrong = self._quality(*map(tf.convert_to_tensor, (w, x, y)))
         return float(loss), int(wrong) / len(y)
 
-    def _logits(self, w: tf.Tensor, x: tf.Tensor, training: bool) -> tf.Tensor:
+    def _parts(self, w: tf.Tensor) -> list[tf.Tensor]:
         # tf.split rather than slices: its gradient is one concatenation.
-        parts = map(tf.reshape, tf.split(w, self._sizes), self._shapes)
-        return self._call(list(parts), x, training)
+        return list(map(tf.reshape, tf.split(w, self._sizes), self._shapes))
+
+    def _loss(self, parts: list[tf.Tensor], logits: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)
+        loss = tf.reduce_mean(losses)
+        if self._decay:
+            weights = [part for part in parts if part.shape.rank > 1]
+            loss += self._decay * tf.add_n(list(map(tf.nn.l2_loss, weights)))
+        return loss
 
     def _call(self, parts: list[tf.Tensor], x: tf.Tensor, training: bool) -> tf.Tensor:
         logits, _ = self._model.stateless_call(
@@ -111,7 +119,8 @@ class FlatModel:
     def _gradient_graph(self, w: tf.Tensor, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(w)
-            loss = _cross_entropy(self._logits(w, x, training=True), y)
+            parts = self._parts(w)
+            loss = self._loss(parts, self._call(parts, x, training=True), y)
         return tape.gradient(loss, w)
 
     @cached_property
@@ -137,22 +146,19 @@ class FlatModel:
     def _slopes(self, parts: list[tf.Tensor], x: tf.Tensor, y: tf.Tensor) -> list[tf.Tensor]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(parts)
-            loss = _cross_entropy(self._call(parts, x, training=True), y)
+            loss = self._loss(parts, self._call(parts, x, training=True), y)
         return tape.gradient(loss, parts)
 
     def _quality_graph(
         self, w: tf.Tensor, x: tf.Tensor, y: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        logits = self._logits(w, x, training=False)
+        parts = self._parts(w)
+        logits = self._call(parts, x, training=False)
         wrong = tf.argmax(logits, axis=1, output_type=tf.int32) != y
-        return _cross_entropy(logits, y), tf.math.count_nonzero(wrong)
+        return self._loss(parts, logits, y), tf.math.count_nonzero(wrong)
 
 
 def _compiled(graph: Callable[..., Any]) -> Any:
     # Our graphs have no loops or branches of Python to translate; translating them would leave
     # files behind in the folder for temporary files.
     return tf.function(graph, autograph=False)
-
-
-def _cross_entropy(logits: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
