@@ -44,7 +44,7 @@ def of_group(group: str, draw: Draw, found: list[Row], folder: Path) -> list[Pat
 
 def page(paper: str, out: Path) -> Path:
     """Write OUT/report.html from what is in OUT; its path."""
-    return importlib.import_module(f"experiments.{paper}.page").write(out)
+    return importlib.import_module(f"experiments.{paper}.page").PAGE.write(out)
 
 
 def verdicts(paper: str, groups: dict[str, list[Row]], out: Path) -> int:

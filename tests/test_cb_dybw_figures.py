@@ -15,9 +15,10 @@ import pytest
 
 import experiments.cb_dybw as paper
 from cbdybw.errors import BadInput
-from experiments import drawing, rows, train
-from experiments.cb_dybw import expected, law_table, laws, learning, page, prediction, speedup
+from experiments import drawing, page, rows, train
+from experiments.cb_dybw import expected, law_table, laws, learning, prediction, speedup
 from experiments.cb_dybw import topology as many
+from experiments.cb_dybw.page import PAGE
 from experiments.cells import Cell, Run
 from experiments.reading import TITLES, Result, law, read, setting
 from experiments.settings import Settings
@@ -244,7 +245,7 @@ def results(tmp_path_factory):
 
 
 def test_the_page_holds_verdicts_figures_and_tables_and_loads_nothing(results):
-    text = page.write(results).read_text(encoding="utf-8")
+    text = PAGE.write(results).read_text(encoding="utf-8")
     for verdict in json.loads((results / "verdicts.json").read_text()):
         assert page.escape(verdict["ours"]) in text
     drawn = list((results / "figures").glob("*.svg"))
@@ -263,7 +264,7 @@ def test_an_inlined_figure_is_still_svg(results):
 
 def test_a_page_needs_verdicts(tmp_path):
     with pytest.raises(BadInput, match=r"holds no verdicts\.json; name the folder"):
-        page.write(tmp_path)
+        PAGE.write(tmp_path)
 
 
 def test_a_figure_has_a_script_of_its_own(results):
