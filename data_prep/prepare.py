@@ -1,4 +1,4 @@
-"""Prepare a data set for training: raw images → PCA → one part per worker, with a manifest.
+"""Prepare a data set for training: raw data → features → one part per worker, with a manifest.
 
     python -m data_prep.prepare --dataset=mnist --pca=50 --partition=iid --workers=6 --out=DIR
 
@@ -26,13 +26,15 @@ import numpy as np
 from absl import app, flags
 
 from cbdybw.errors import BadInput
+from cbdybw.specs import select
 from cbdybw.storage import datasets
 from cbdybw.storage.atomic import publishing_folder
-from data_prep import partitions, siblings, sources
+from data_prep import partitions, siblings, sources, tables
 from data_prep.features import features
 from data_prep.images import CLASSES
 
-DATASETS = ("auto", "mnist", "fashion_mnist", "cifar10", "digits")
+IMAGES = ("auto", "mnist", "fashion_mnist", "cifar10", "digits")
+DATASETS = (*IMAGES, *tables.TABLES)
 STAND_IN_BATCH = 256
 
 
@@ -42,12 +44,14 @@ class Preparation:
 
     Attributes:
         dataset: one of DATASETS; `auto` is MNIST, or the embedded digits when no source has it.
-        pca: number of principal components; 0 keeps the pixels, scaled to [0, 1].
+            `rail` and `chiller` are numbers; `rail:window=N` has windows of N values.
+        pca: number of principal components; 0 keeps the pixels, scaled to [0, 1], or the numbers.
         partition: iid, shards:K or dirichlet:ALPHA.
         workers: number of parts.
         batch_size: samples that every worker must have at least.
         seed: decides the partition.
-        raw_dir: folder of the original files; empty to try the other sources.
+        raw_dir: folder of the original files, or of rail.csv or chiller.csv; empty to try the
+            other sources.
     """
 
     dataset: str = "mnist"
@@ -59,7 +63,11 @@ class Preparation:
     raw_dir: str = ""
 
     def __post_init__(self):
-        if self.dataset not in DATASETS:
+        if tables.is_table(self.dataset):
+            select(self.dataset, "--dataset", tables.TABLES)
+            if self.pca != 0:
+                raise BadInput(f"--pca={self.pca}: {self.dataset} has no pixels; use --pca=0")
+        elif self.dataset not in IMAGES:
             raise BadInput(f"--dataset={self.dataset}: unknown; use {', '.join(DATASETS)}")
         if self.dataset == "digits" and self.raw_dir:
             raise BadInput("--dataset=digits: the digits are embedded; leave --raw_dir out")
@@ -88,13 +96,14 @@ def prepare(
         log(f"{out}: prepared before; all checksums hold")
         return manifest
 
-    whole = _of_a_sibling(spec, out, log) or _from_the_raw_data(spec, log)
+    from_raw_data = _from_a_table if tables.is_table(spec.dataset) else _from_images
+    whole = _of_a_sibling(spec, out, log) or from_raw_data(spec, log)
     batch_size = min(spec.batch_size, STAND_IN_BATCH) if whole.stand_in else spec.batch_size
     parts = partitions.partition(spec.partition, whole.labels, spec.workers, batch_size, spec.seed)
     arrays, about = whole.features()
     about |= {
         "batch_size": batch_size,
-        "notice": _notice(spec.batch_size, batch_size) if whole.stand_in else None,
+        "notice": _notice(spec.batch_size, batch_size) if whole.stand_in else whole.notice,
         "parameters": _parameters(spec),
     }
     try:
@@ -110,15 +119,36 @@ class _Whole(NamedTuple):
     """A data set that is not divided yet.
 
     `labels`: of its training samples. `features()`: the arrays of its files by name, and what the
-    manifest says of them.
+    manifest says of them. `notice`: the manifest's, unless this is a stand-in.
     """
 
     labels: np.ndarray
     stand_in: bool
     features: Callable[[], tuple[dict[str, np.ndarray | Path], dict[str, Any]]]
+    notice: str | None = None
 
 
-def _from_the_raw_data(spec: Preparation, log: Callable[[str], None]) -> _Whole:
+def _from_a_table(spec: Preparation, log: Callable[[str], None]) -> _Whole:
+    samples, source, notice = tables.find(spec.dataset, spec.raw_dir, log)
+    arrays = {
+        "train_x.npy": samples.train_x,
+        "train_y.npy": samples.train_y,
+        "test_x.npy": samples.test_x,
+        "test_y.npy": samples.test_y,
+    }
+    about = {
+        "dataset": spec.dataset,
+        "classes": CLASSES,
+        "image_shape": [samples.train_x.shape[1]],
+        "source": source,
+        "scaling": samples.scaling,
+        "pca": None,
+        "versions": _versions(),
+    }
+    return _Whole(samples.train_y, False, lambda: (arrays, about), notice)
+
+
+def _from_images(spec: Preparation, log: Callable[[str], None]) -> _Whole:
     dataset, images, source, stand_in = sources.find(spec.dataset, spec.raw_dir, log)
 
     def computed() -> tuple[dict[str, np.ndarray], dict[str, Any]]:
