@@ -81,8 +81,8 @@ def _finite(tried: dict[float, float]) -> dict[float, float | None]:
     return {eta0: loss if loss < math.inf else None for eta0, loss in sorted(tried.items())}
 
 
-def main(argv: list[str]) -> None:
-    """Read OUT/rates.jsonl, write rates.json."""
+def main(argv: list[str], path: Path = RATES) -> None:
+    """Read OUT/rates.jsonl, write the file of chosen rates."""
     with guard():
         found = rows.collected(Path(argv[1])) if len(argv) == 2 else {}
         if "rates" not in found:
@@ -90,7 +90,7 @@ def main(argv: list[str]) -> None:
                 f"{' '.join(argv[1:]) or 'no folder'}: holds no rates.jsonl; "
                 "name the folder of python -m experiments.reproduce --scale=rates"
             )
-        atomic.write_json(RATES, choose(found["rates"]))
+        atomic.write_json(path, choose(found["rates"]))
 
 
 if __name__ == "__main__":
