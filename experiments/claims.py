@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from experiments.reading import Result, setting
+from experiments.reading import Result
 from experiments.statistics import Interval
+from experiments.words import setting
 
 Rows = dict[str, list[dict[str, Any]]]
 """Group of cells → its rows, as `experiments.rows` describes them."""

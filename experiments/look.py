@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from experiments.reading import Result, setting
+from experiments.reading import Result
 from experiments.statistics import Band
+from experiments.words import setting
 
 FULL, HALF = 9.2, 4.6
 """Widths of figures, inches: as wide as the page, or two abreast."""

@@ -22,6 +22,7 @@ from cbdybw.errors import BadInput
 from cbdybw.storage import atomic
 from experiments import look, report, rows
 from experiments.claims import Rows
+from experiments.reading import read
 from experiments.rows import Row
 
 STYLE = (
@@ -65,7 +66,6 @@ class Page:
         example: one of the modules that draw a figure.
         body: HTML of (group, its rows, folder of figures), below the group's TITLE and SAYS.
         says: a paragraph each, above the verdicts.
-        notice: what must be known of the data, such as that it is generated; empty where nothing.
     """
 
     paper: str
@@ -73,7 +73,6 @@ class Page:
     example: str
     body: Callable[[str, list[Row], Path], str] = group_figures
     says: tuple[str, ...] = ()
-    notice: Callable[[Rows], str] = lambda groups: ""
 
     def write(self, out: Path) -> Path:
         """Write OUT/report.html from the rows, figures and verdicts in OUT; its path."""
@@ -96,14 +95,13 @@ class Page:
             for group in modules
             if group in groups
         )
-        notice = self.notice(groups)
         return (
             '<!doctype html>\n<html lang="en"><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{self.name}: claims and results</title><style>{STYLE}</style>\n<body>"
             f"<h1>{self.name}: what the paper claims, and what came out</h1>"
             + "".join(f"<p>{escape(text)}</p>" for text in self.says)
-            + (f'<p class="notice">{escape(notice)}</p>' if notice else "")
+            + "".join(f'<p class="notice">{escape(text)}</p>' for text in _notices(groups))
             + f'<p class="soft">{escape(_origin(groups))}</p>'
             f"<h2>Verdicts</h2>{verdict_table(verdicts)}{sections}"
             f"<h2>Again</h2>{self._again()}</body></html>\n"
@@ -197,6 +195,11 @@ def table(lines: list[list[str]], left: int) -> str:
         f'<div class="wide"><table class="numbers"><thead><tr>{cells(lines[0], "th")}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
+
+
+def _notices(groups: Rows) -> list[str]:
+    """What has to be said of the data of some of the runs."""
+    return sorted({r.notice for found in groups.values() for r in read(found)} - {""})
 
 
 def _origin(groups: Rows) -> str:

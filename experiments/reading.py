@@ -1,51 +1,45 @@
-"""Result rows as figures and verdicts read them: settings in full, names in words."""
+"""Result rows as figures and verdicts read them: settings in full, numbers as arrays, by cell."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from cbdybw import specs
-from experiments import comparison, statistics
+from experiments import statistics
+from experiments.rows import LOOKS
 from experiments.settings import Settings
 from experiments.statistics import Values
+from experiments.words import TITLES, title
 
-TITLES = {
-    "cb_full": "cb-Full",
-    "cb_dybw": "cb-DyBW",
-    "cb_static": "cb-static",
-    "dsgd_aau": "DSGD-AAU",
-    "ad_psgd": "AD-PSGD",
-    "allreduce": "AllReduce",
-    "bsp": "BSP",
-    "asp": "ASP",
-    "ssp": "SSP",
-    "ps_backup": "PS, fixed b",
-    "dbw": "DBW",
-    "adsp": "ADSP",
-    "adsp_plus": "ADSP+",
-    "adsp_plus_plus": "ADSP++",
-    "adacomm": "ADACOMM",
-    "fixed_adacomm": "Fixed ADACOMM",
-    "cb_adsp": "cb-ADSP",
-}
-LAWS = comparison.LAWS | {
-    "none": "no delay",
-    "constant": "{mean} s always",
-    "shifted_exponential": "{base} s + Exp(mean {mean} s)",
-    "pareto": "Pareto(α={alpha}, from {scale} s)",
-    "lognormal": "lognormal(mean {mean} s, σ={sigma})",
-    "persistent": "rank {ranks} always {slowdown}× slower",
-    "random_straggler": "a random rank {slowdown}× slower",
-    "trace": "recorded times",
-}
 WORKLOAD = ("workers", "dataset", "workload", "partition", "graph", "delay", "batch_size")
 """What runs have in common that are compared with each other."""
+
+
+class CheckPoint(NamedTuple):
+    """A check point of adsp: seconds, the C_target that it ends, least and most c_i."""
+
+    seconds: float
+    target: float
+    least: float
+    most: float
+
+
+class Probe(NamedTuple):
+    """What a search tried (ΔC, τ, μ, the divisor of η'), its reward, nan where there was no fit,
+    and the losses that it saw, by seconds."""
+
+    rate: float
+    tau: float
+    momentum: float
+    divisor: float
+    reward: float
+    seconds: tuple[float, ...]
+    losses: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -71,15 +65,77 @@ class Result:
         """Whether there is a loss."""
         return not self.settings.workload.startswith("timing")
 
+    @property
+    def notice(self) -> str:
+        """What has to be said of the data, such as that it is generated; empty where nothing."""
+        return self.row["result"].get("notice") or ""
+
     @cached_property
     def curve(self) -> dict[str, np.ndarray]:
         """Column → evaluations; nan where a number was not finite."""
         return {name: np.array(values, float) for name, values in self.row["curve"].items()}
 
+    @cached_property
+    def looks(self) -> dict[str, np.ndarray]:
+        """Column → looks at the clock: seconds, steps (gradients used), held_out_loss (nan where
+        it was not finite); empty arrays where there were none."""
+        columns = self.row.get("looks", {})
+        return {name: np.array(columns.get(name, []), float) for name in LOOKS}
+
     def value(self, name: str) -> float:
         """A number of the result; nan where it has none."""
         number = self.row["result"].get(name)
         return math.nan if number is None else float(number)
+
+    def of_workers(self, name: str) -> np.ndarray:
+        """A number of the result that each worker has, shape (N,); empty where it is not kept."""
+        return np.array(self.row["result"].get(name) or [], float)
+
+    @property
+    def computing(self) -> np.ndarray:
+        """Seconds that each worker computed."""
+        return self.of_workers("computing_seconds")
+
+    @property
+    def waiting(self) -> np.ndarray:
+        """Seconds that each worker waited for messages, those on their way included."""
+        return self.of_workers("waiting_seconds")
+
+    @property
+    def steps(self) -> np.ndarray:
+        """Minibatches of each worker, for algorithms that go local steps."""
+        return self.of_workers("steps")
+
+    @property
+    def commits(self) -> np.ndarray:
+        """Commits of each worker, for algorithms that commit."""
+        return self.of_workers("commits")
+
+    @property
+    def held_out_time(self) -> float:
+        """Seconds to the first look that finds the held-out loss at the target; nan for never."""
+        return self.value("held_out_time_to_target")
+
+    @property
+    def held_out_tenth(self) -> float:
+        """Seconds to the tenth such look, as ADSP's authors count; nan where there are not ten."""
+        return self.value("held_out_tenth_time")
+
+    @property
+    def search_seconds(self) -> float:
+        """When a search before training was over; 0 where there was none, nan where nobody commits."""
+        return self.value("search_seconds")
+
+    @property
+    def check_points(self) -> list[CheckPoint]:
+        """Of adsp, ascending; empty where none are kept."""
+        return [CheckPoint(*row) for row in self.row["result"].get("check_points") or []]
+
+    @property
+    def probes(self) -> list[Probe]:
+        """Of a search, in the order in which they were made."""
+        rows = [np.array(row, float).tolist() for row in self.row["result"].get("probes") or []]
+        return [Probe(*row[:5], tuple(row[5::2]), tuple(row[6::2])) for row in rows]
 
     @property
     def share_used(self) -> float:
@@ -132,61 +188,3 @@ def by_title(results: Iterable[Result]) -> dict[str, list[Result]]:
 def values(results: Iterable[Result], number: Callable[[Result], float]) -> Values:
     """Seed → number of the run."""
     return {r.seed: number(r) for r in results}
-
-
-def title(settings: Settings) -> str:
-    """The algorithm, with what sets it apart from its default form."""
-    name = TITLES[settings.algorithm]
-    if settings.algorithm == "cb_full" and settings.barrier == "neighbours":
-        return f"{name}, neighbours"
-    return f"{name} {settings.policy}" if settings.policy != "carry" else name
-
-
-def law(delay: str) -> str:
-    """A delay law in words."""
-    name, keys = specs.parse(delay, "--delay")
-    return LAWS[name].format_map({"slowdown": "", "ranks": "", **keys})
-
-
-def model(settings: Settings) -> str:
-    """What is learnt from what: `2NN, MNIST, shards:2`."""
-    name = specs.parse(settings.workload, "--workload")[0]
-    if name not in ("lrm", "2nn"):
-        return settings.workload
-    return f"{name.upper()}, {settings.dataset.upper()}, {settings.partition}"
-
-
-def slug(*parts: object) -> str:
-    """A file's name, such as learning-n6-mnist-lrm-iid."""
-    return "-".join(str(part).replace(":", "").replace("_", "") for part in parts)
-
-
-def setting(results: Sequence[Result]) -> str:
-    """Law, graph, policy, clock, seeds: without them no number means anything."""
-    runs = [r.settings for r in results]
-    dybw = [s for s in runs if s.algorithm == "cb_dybw"] or runs
-    seeds = sorted({r.seed for r in results})
-    sizes = _listed(sorted(s.workers for s in runs))
-    parts = [
-        _listed(law(s.delay) for s in runs),
-        f"{_listed(s.graph.partition(':')[0] for s in runs)} of {sizes}",
-        f"policy {_listed(s.straggler_policy for s in dybw if s.clock == 'event') or 'none'}",
-        f"{_listed(s.clock for s in dybw)} clock",
-        _listed(map(_cluster, runs)),
-        f"{'seed' if len(seeds) == 1 else 'seeds'} {_listed(seeds)}",
-    ]
-    if any(r.learns for r in results):
-        learning = [r.settings for r in results if r.learns]
-        parts.insert(0, _listed(model(s) for s in learning))
-        parts.insert(1, f"batch {_listed(s.batch_size for s in learning)}")
-    return " · ".join(parts)
-
-
-def _cluster(s: Settings) -> str:
-    if s.cluster == "mpi":
-        return "MPI, wall clock"
-    return f"virtual cluster, {s.network or 'instant'} network"
-
-
-def _listed(items: Iterable[object]) -> str:
-    return ", ".join(dict.fromkeys(map(str, items)))

@@ -20,8 +20,9 @@ from experiments.cb_dybw import expected, law_table, laws, learning, prediction,
 from experiments.cb_dybw import topology as many
 from experiments.cb_dybw.page import PAGE
 from experiments.cells import Cell, Run
-from experiments.reading import TITLES, Result, law, read, setting
+from experiments.reading import Result, read
 from experiments.settings import Settings
+from experiments.words import TITLES, law, setting
 from tests.made_up import learnt, row, waited
 
 EXP = "exponential:mean=0.1"

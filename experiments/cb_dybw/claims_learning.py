@@ -9,17 +9,9 @@ from typing import Any
 from experiments import statistics
 from experiments.cb_dybw import expected, speedup
 from experiments.claims import SEPARATOR, Claim, Evidence, Rows
-from experiments.reading import (
-    WORKLOAD,
-    Result,
-    by_title,
-    model,
-    read,
-    select,
-    split,
-    values,
-)
+from experiments.reading import WORKLOAD, Result, by_title, read, select, split, values
 from experiments.statistics import Interval
+from experiments.words import model
 
 LIKE_LOSS = 1.1
 """Final losses within this factor are alike: in a printed figure the curves touch [choice]."""

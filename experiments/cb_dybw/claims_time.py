@@ -12,17 +12,9 @@ from experiments.cb_dybw import prediction, topology
 from experiments.cb_dybw.law_table import FULL, Entry, entries
 from experiments.cb_dybw.laws import PUBLISHED
 from experiments.claims import SEPARATOR, Claim, Evidence, Rows, numbers
-from experiments.reading import (
-    TITLES,
-    Result,
-    by_cell,
-    law,
-    read,
-    select,
-    split,
-    values,
-)
+from experiments.reading import Result, by_cell, read, select, split, values
 from experiments.statistics import Interval
+from experiments.words import TITLES, law
 
 SAME_ORDER = 2.0
 """Iteration counts within this factor are of the same order [choice]."""

@@ -12,9 +12,10 @@ import numpy as np
 from cbdybw import specs
 from experiments import statistics
 from experiments.cb_dybw import expected
-from experiments.reading import Result, law, read, split, title, values
+from experiments.reading import Result, read, split, values
 from experiments.settings import Settings
 from experiments.statistics import Interval, Values
+from experiments.words import law, title
 
 FULL = "cb-Full"
 COLUMNS = (

@@ -23,8 +23,9 @@ from matplotlib.figure import Figure
 
 from experiments import alone, look, statistics
 from experiments.figures import STYLE
-from experiments.reading import WORKLOAD, Result, by_cell, model, read, slug, split, title
+from experiments.reading import WORKLOAD, Result, by_cell, read, split
 from experiments.settings import Settings
+from experiments.words import model, slug, title
 
 TITLE = "Learning"
 SAYS = (

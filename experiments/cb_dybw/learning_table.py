@@ -15,7 +15,8 @@ from cbdybw.clusters.guard import guard
 from cbdybw.errors import BadInput
 from experiments import drawing, rows, statistics
 from experiments.cb_dybw.learning import workloads
-from experiments.reading import Result, by_cell, model, setting, title, values
+from experiments.reading import Result, by_cell, values
+from experiments.words import model, setting, title
 
 HEADS = [
     "algorithm",

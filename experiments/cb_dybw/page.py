@@ -10,8 +10,8 @@ from pathlib import Path
 from experiments.cb_dybw import law_table, learning_table, rates
 from experiments.cb_dybw.learning import workloads
 from experiments.page import Page, figures, group_figures, table
-from experiments.reading import TITLES, model
 from experiments.rows import Row
+from experiments.words import TITLES, model
 
 
 def body(group: str, found: list[Row], folder: Path) -> str:

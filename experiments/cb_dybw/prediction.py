@@ -18,8 +18,9 @@ from matplotlib.figure import Figure
 
 from experiments import alone, look, statistics
 from experiments.figures import STYLE
-from experiments.reading import TITLES, Result, read, select, split, title, values
+from experiments.reading import Result, read, select, split, values
 from experiments.statistics import Interval
+from experiments.words import TITLES, title
 
 TITLE = "Predicted and measured"
 SAYS = (

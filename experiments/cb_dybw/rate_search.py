@@ -19,7 +19,8 @@ from matplotlib.figure import Figure
 from experiments import alone, look
 from experiments.cb_dybw import rates
 from experiments.figures import STYLE
-from experiments.reading import TITLES, read
+from experiments.reading import read
+from experiments.words import TITLES
 
 TITLE = "Learning rates"
 SAYS = (

@@ -23,9 +23,10 @@ from matplotlib.figure import Figure
 from experiments import alone, look, statistics
 from experiments.cb_dybw import expected
 from experiments.figures import STYLE
-from experiments.reading import Result, model, read, split, title, values
+from experiments.reading import Result, read, split, values
 from experiments.settings import Settings
 from experiments.statistics import Interval
+from experiments.words import model, title
 
 TITLE = "Linear speed-up"
 SAYS = (

@@ -20,7 +20,8 @@ from matplotlib.figure import Figure
 
 from experiments import alone, look, statistics
 from experiments.figures import STYLE
-from experiments.reading import Result, read, split, title, values
+from experiments.reading import Result, read, split, values
+from experiments.words import title
 
 TITLE = "Graphs and many workers"
 SAYS = (
