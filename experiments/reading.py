@@ -123,7 +123,7 @@ class Result:
 
     @property
     def search_seconds(self) -> float:
-        """When a search before training was over; 0 where there was none, nan where nobody commits."""
+        """When a search before training was over; 0 where none was, nan where nobody commits."""
         return self.value("search_seconds")
 
     @property
