@@ -89,11 +89,16 @@ class Augmentation:
 
     def alter(self, x: np.ndarray, drawn: tuple[np.ndarray, ...]) -> np.ndarray:
         """Shape (n, 32, 32, 3)."""
-        mirrored, brightness, contrast = (one[:, None, None, None] for one in drawn)
+        mirrored, brightness, contrast = drawn
         x = _pixels(x)
-        x = np.where(mirrored, x[:, :, ::-1], x) + brightness
-        mean = x.mean(axis=(1, 2), keepdims=True)
-        return _standardised((x - mean) * contrast + mean)
+        x[mirrored] = x[mirrored, :, ::-1]
+        x += brightness[:, None, None, None]
+        # (x - mean)·contrast + mean, a line of 32 pixels at a time: numpy is slow along 3 channels.
+        mean = np.full(32 * 32, 1 / (32 * 32), x.dtype) @ x.reshape(-1, 32 * 32, 3)
+        x *= contrast[:, None, None, None]
+        lines = x.reshape(-1, 32, 32 * 3)
+        lines += np.tile((1 - contrast[:, None]) * mean, 32)[:, None]
+        return _standardised(x)
 
     def leave(self, x: np.ndarray) -> np.ndarray:
         """Shape (n, 32, 32, 3): standardised only."""
@@ -105,10 +110,11 @@ def _pixels(x: np.ndarray) -> np.ndarray:
 
 
 def _standardised(x: np.ndarray) -> np.ndarray:
-    x = x - x.mean(axis=(1, 2, 3), keepdims=True)
+    """In the place of x."""
+    x -= x.mean(axis=(1, 2, 3), keepdims=True)
     spread = np.sqrt(np.mean(np.square(x), axis=(1, 2, 3), keepdims=True))
-    least = np.float32(1 / np.sqrt(x[0].size))  # of a plain image
-    return x / np.maximum(spread, least)
+    x /= np.maximum(spread, np.float32(1 / np.sqrt(x[0].size)))  # the latter: of a plain image
+    return x
 
 
 class Dropout:
