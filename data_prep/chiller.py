@@ -59,10 +59,11 @@ def generate(seed: int) -> np.ndarray:
 def read(path: Path) -> np.ndarray:
     """A user's own table, shape (rows, 10); BadInput names what is wrong with it."""
     table = csv_table.read(path, COLUMNS)
-    broken = table[table[:, 0] % 1 != 0]
-    if len(broken):
+    broken = np.flatnonzero(table[:, 0] % 1 != 0)
+    if broken.size:
         raise BadInput(
-            f"{path}: column chiller: {broken[0, 0]:g} is no whole number; number the chillers"
+            f"{path}: row {broken[0] + 1} of numbers, column chiller: {table[broken[0], 0]:g} is "
+            "no whole number; number the chillers"
         )
     return table
 
