@@ -113,7 +113,8 @@ def build_problem(settings: Settings, log: Log) -> tuple[Problem, dict[str, str 
         return problem, {"sha256": None, "notice": None}
     folder = prepare_data(settings, log)
     data = datasets.load(folder)
-    if data.manifest["notice"]:  # a stand-in, too small for the batch that was asked for
+    if data.manifest["notice"] and data.name == "digits":
+        # A stand-in, too small for the batch that was asked for.
         batch_size = min(batch_size, data.manifest["batch_size"])
     problem = workloads.build(settings.workload, data, batch_size, seed)
     return problem, {name: data.manifest[name] for name in ("sha256", "notice")}
