@@ -7,6 +7,7 @@ import importlib
 import io
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -18,12 +19,22 @@ from experiments.rows import Row
 Draw = Callable[[list[Row]], dict[str, Figure]]
 
 
+def modules(paper: str) -> dict[str, ModuleType]:
+    """Group of cells → the module whose `draw(rows)` gives its figures, file name → figure, from
+    the rows of the group; its TITLE and SAYS are the head of them on the page.
+
+    A paper names its modules and does not import them: a sweep's processes need none of them.
+    """
+    names = importlib.import_module(f"experiments.{paper}").FIGURES
+    return {group: importlib.import_module(f"experiments.{name}") for group, name in names.items()}
+
+
 def figures(paper: str, groups: dict[str, list[Row]], out: Path) -> list[Path]:
     """Draw the figures of all groups that have rows into OUT/figures, in place of what is there."""
     folder, paths = out / "figures", []
     for old in folder.glob("*.svg"):
         old.unlink()
-    for group, module in importlib.import_module(f"experiments.{paper}").FIGURES.items():
+    for group, module in modules(paper).items():
         if group in groups:
             paths += of_group(group, module.draw, groups[group], folder)
     return paths

@@ -7,10 +7,9 @@ is its `Page`.
 
 from __future__ import annotations
 
-import importlib
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 from cbdybw.clusters.guard import guard
 from cbdybw.errors import BadInput
 from cbdybw.storage import atomic
-from experiments import look, report, rows
+from experiments import drawing, look, report, rows
 from experiments.claims import Rows
 from experiments.reading import read
 from experiments.rows import Row
@@ -89,12 +88,7 @@ class Page:
 
     def html(self, groups: Rows, verdicts: list[dict[str, Any]], folder: Path) -> str:
         """The page; `folder` holds the figures."""
-        modules = importlib.import_module(f"experiments.{self.paper}").FIGURES
-        sections = "\n".join(
-            self._section(modules[group], self.body(group, groups[group], folder))
-            for group in modules
-            if group in groups
-        )
+        sections = "\n".join(self._sections(groups, folder))
         return (
             '<!doctype html>\n<html lang="en"><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -107,9 +101,15 @@ class Page:
             f"<h2>Again</h2>{self._again()}</body></html>\n"
         )
 
-    @staticmethod
-    def _section(module: ModuleType, body: str) -> str:
-        return f'<h2>{module.TITLE}</h2><p class="soft">{escape(module.SAYS)}</p>{body}'
+    def _sections(self, groups: Rows, folder: Path) -> Iterator[str]:
+        """One for each module that has rows to draw, with all of its groups."""
+        by_module: dict[ModuleType, list[str]] = {}
+        for group, module in drawing.modules(self.paper).items():
+            if group in groups:
+                by_module.setdefault(module, []).append(group)
+        for module, of_module in by_module.items():
+            bodies = "".join(self.body(group, groups[group], folder) for group in of_module)
+            yield f'<h2>{module.TITLE}</h2><p class="soft">{escape(module.SAYS)}</p>{bodies}'
 
     def _again(self) -> str:
         lines = {

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import experiments.cb_dybw as paper
 from cbdybw.errors import BadInput
 from experiments import drawing, page, rows, train
 from experiments.cb_dybw import expected, law_table, laws, learning, prediction, speedup
@@ -95,11 +94,11 @@ def test_a_run_that_diverged_is_drawn_as_far_as_it_goes():
     assert figure.axes[0].get_ylim()[1] < 3
 
 
-@pytest.mark.parametrize("group", list(paper.FIGURES))
-def test_what_rows_do_not_contain_is_not_drawn(group):
-    assert paper.FIGURES[group].draw([]) == {}
+@pytest.mark.parametrize(("group", "module"), drawing.modules("cb_dybw").items())
+def test_what_rows_do_not_contain_is_not_drawn(group, module):
+    assert module.draw([]) == {}
     failed = {"cell": f"{group}/x", "seed": 0, "flags": {}, "status": "failed", "reason": "no"}
-    assert paper.FIGURES[group].draw([failed]) == {}
+    assert module.draw([failed]) == {}
 
 
 def test_every_figure_names_law_policy_clock_and_seeds():
