@@ -179,7 +179,7 @@ ROW = "1,1,2,3,4,5,6,7,8,4.5\n"
         ("chiller", ROW + ROW.replace("4.5", "high"), "line 2, column cop: 'high'"),
         ("chiller", ROW + ROW.replace(",3,", ",,"), "line 2, column f3: ''"),
         ("chiller", ROW + "1,2,3\n", "line 2 has 3 columns; needed are 10: chiller,f1,"),
-        ("chiller", ROW + "1.5" + ROW[1:], "row 2 of numbers, column chiller: 1.5 is no whole number"),
+        ("chiller", ROW + "1.5" + ROW[1:], "row 2 of numbers, column chiller: 1.5 is no whole"),
         ("chiller", ROW, "1 rows are too few"),
         ("chiller", ROW * 20, "all training values are 4.5"),
     ],
