@@ -76,8 +76,12 @@ class Looks:
                 self.losses[n] = self._loss(self.copies.pop(n))
 
     def merge(self, other: Looks) -> None:
-        """Add what another process of the same run was told."""
-        self.steps = [mine + theirs for mine, theirs in zip(self.steps, other.steps, strict=False)]
+        """Add what another process of the same run was told; one of them may have ended sooner."""
+        n = max(len(self.steps), len(other.steps))
+        for looks in (self, other):
+            looks.steps += [looks._used] * (n - len(looks.steps))
+        self.steps = [mine + theirs for mine, theirs in zip(self.steps, other.steps, strict=True)]
+        self._used += other._used
         for n, estimates in other.copies.items():
             self.copies.setdefault(n, {}).update(estimates)
 

@@ -68,7 +68,7 @@ class Recorder:
             gradients = fields["used"]
         else:  # a parameter server's: commit, or update, which ends an iteration
             gradients = fields["gradients"]
-            self._finishers[k] += gradients if event == "update" else gradients > 0
+            self._finishers[k] += fields["finishers"] if event == "update" else gradients > 0
         self._used[k] += gradients
         if self.looks is not None:
             self.looks.tell(rank, time, fields["w"], gradients)

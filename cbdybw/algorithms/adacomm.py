@@ -22,6 +22,8 @@ from cbdybw.clusters.worker import Message, Worker
 from cbdybw.mixing import combine
 from cbdybw.problem import Problem
 
+ROUNDING = 1e-6  # samples: equal speeds must not cost one
+
 
 async def fixed_adacomm(worker: Worker, problem: Problem, plan: Plan, state: State) -> State:
     """Fixed ADACOMM: τ = `plan.pace.tau` throughout."""
@@ -105,7 +107,7 @@ class Server(Shard):
         """All have come."""
         pushes = self._pushes
         self.w = self.w - combine(self._mean, {i: m.vector for i, m in pushes.items()})
-        self.complete(gradients=sum(m.body[0] for m in pushes.values()))
+        self.complete(sum(m.body[0] for m in pushes.values()), finishers=len(pushes))
         self.tune()
         self.go_on()
 
@@ -116,8 +118,8 @@ class Server(Shard):
         if pace.batch_size and now >= memory["tuned"] + pace.period:
             bodies = np.array([self._pushes[i].body for i in self.workers], float)
             samples, seconds = bodies[:, 0] * memory["sizes"], np.maximum(bodies[:, 1], 1) / 1e6
-            shares = samples / seconds / np.sum(samples / seconds)
-            sizes = np.floor(pace.batch_size * len(self.workers) * shares)
+            shares = samples / seconds / np.mean(samples / seconds)
+            sizes = np.floor(pace.batch_size * shares + ROUNDING)
             memory |= {"sizes": np.maximum(1, sizes.astype(int)), "tuned": np.array(now)}
 
     def go_on(self) -> None:
@@ -134,4 +136,9 @@ class Server(Shard):
         self.memory["tau"] = np.array(order.tau)
         if order.restart:
             self.w = self.memory.get("first", self.w)
+            self.commit(gradients=0)
             self.go_on()
+
+    def state(self) -> State:
+        self.memory |= self._scheduler.memory()
+        return super().state()

@@ -79,7 +79,7 @@ class Timer(Rhythm):
             self._begin, self._span, self._since = begin / 1e6, span / 1e6, 0
             self.rate = max(1, target - commits)
         else:
-            if self._pushed > self._pulled:  # else it is the first model again, unasked
+            if self._pushed > self._pulled:  # else it comes unasked, or after a cut
                 self.overhead = now - self._pushed
             self._pulled = now
 
@@ -98,6 +98,9 @@ class Timer(Rhythm):
 
     def commit(self, now: float) -> None:
         self._since, self._pushed = self._since + 1, now
+
+    def rest(self) -> None:
+        self._pushed = self._pulled
 
     def memory(self) -> dict[str, np.ndarray]:
         counts = (self.rate, self.divisor, self._since)
@@ -130,10 +133,10 @@ class Server(Shard):
             push = await self.receive(PUSH, min(scheduler.due, max_time))
             if push is not None:
                 self.use(push)
-            elif self.worker.now() >= max_time:
-                self.end()
-            else:
+            elif scheduler.due < max_time:
                 self.check_point(scheduler.look())
+            else:
+                self.end()
 
     def use(self, push: Message) -> None:
         """W ← W - v with v ← μ v + η U_i. What a worker has made of the model before training began
@@ -159,11 +162,6 @@ class Server(Shard):
     def check_point(self, order: Order) -> None:
         """Tell the workers what the scheduler wants from now on."""
         memory, now = self.memory, self.worker.now()
-        if order.restart and "first" in memory:
-            self.w, memory["velocity"] = memory["first"], np.zeros_like(self.w)
-        if order.restart:
-            memory["round"] += 1
-            self.answer(sorted(self.living), int(memory["round"]))
         if order.rate:
             counts = memory["commits"][sorted(self.living)]
             row = now, memory["target"], counts.min(), counts.max()
@@ -172,6 +170,20 @@ class Server(Shard):
             memory["target"] += max(1, round(order.rate * span / self.plan.pace.period))
             news = (int(memory["target"]), round(1e6 * now), round(1e6 * span), order.divisor)
             self.worker.broadcast(Message(TARGET, self.k, self.worker.rank, news))
+        if order.restart:  # with the target before the model, no step goes the old way
+            if "first" in memory:
+                self.w, memory["velocity"] = memory["first"], np.zeros_like(self.w)
+            self.commit(gradients=0)
+            memory["round"] += 1
+            self.answer(sorted(self.living), int(memory["round"]))
+
+    def state(self) -> State:
+        self.memory |= self._scheduler.memory()
+        return super().state()
+
+    def leave(self, push: Message) -> None:
+        if push.iteration != self.memory["round"]:  # its worker has the first model since
+            self.use(push)
 
     async def come_to_end(self) -> None:
         """Use what is still in flight: nothing that a worker has sent is lost."""

@@ -48,6 +48,10 @@ class Rhythm(ABC):
         """It is time."""
         return
 
+    def rest(self) -> None:
+        """A consistent cut begins: an answer that comes now is no measure of anything."""
+        return
+
     @abstractmethod
     def memory(self) -> dict[str, np.ndarray]:
         """What lasts."""
@@ -100,9 +104,15 @@ class Committer(Replica):
         if stop:
             raise Halt(stop)
 
+    async def renew(self) -> None:
+        """Wait for the new model, and hear what was said before it came."""
+        await super().renew()
+        self.hear()
+
     def is_time(self) -> bool:
-        """Whether to commit."""
-        return self.rhythm.is_over(self.worker.now(), self.steps - self.pulled)
+        """Whether to commit. After an unasked model there is nothing that could be."""
+        steps = self.steps - self.pulled
+        return steps > 0 and self.rhythm.is_over(self.worker.now(), steps)
 
     def commit(self) -> None:
         """U_i is what the steps since the last pull came to."""
@@ -121,6 +131,7 @@ class Committer(Replica):
         self.rhythm.hear(answer, self.worker.now(), self.commits)
 
     async def come_to_cut(self) -> None:
+        self.rhythm.rest()
         await super().come_to_cut()
         for m in self.worker.take(is_target):
             self.rhythm.hear(m, self.worker.now(), self.commits)
@@ -160,7 +171,7 @@ async def train(replica: Committer, problem: Problem) -> State:
 class Scheduler:
     """A search at work in the only server: it looks at the loss when the search wants to.
 
-    The sights lie in the shard's memory, and are sent to the search again when a run is resumed.
+    The sights are what lasts of it; they are sent to the search again when a run is resumed.
 
     Attributes:
         order: what holds now.
@@ -186,12 +197,15 @@ class Scheduler:
         shard = self._shard
         sight = Sight(shard.worker.now(), self._problem.held_out_loss(shard.w))
         self._sights.append(sight)
-        shard.memory["sights"] = np.array(self._sights)
         self.order = self._search.send(sight)
-        shard.memory["probes"] = table(self.journal)
         if self.order.restart:
             shard.memory["restarted"] = np.array(sight.time)
         return self.order
+
+    def memory(self) -> dict[str, np.ndarray]:
+        """What lasts: the sights; and the probes, for the run's result."""
+        sights = np.array(self._sights, float).reshape(-1, 2)
+        return {"sights": sights, "probes": table(self.journal)}
 
 
 def table(journal: list[Probe]) -> np.ndarray:

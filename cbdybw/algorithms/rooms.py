@@ -188,7 +188,7 @@ class Shard:
         return self.k < self._stop.iteration and not self._ended
 
     def commit(self, gradients: int) -> None:
-        """So many gradients have gone into `w`, in the open iteration."""
+        """So many gradients have gone into `w`, in the open iteration; none: it is set anew."""
         k = min(self.k, self.plan.iterations - 1)  # beyond the last one at the end of a run
         told = gradients if self.is_first else 0
         self.worker.record("commit", k=k, w=self.w, gradients=told)
@@ -199,11 +199,12 @@ class Shard:
         self._stop = Message(STOP, self.k, self.worker.rank)
         self.worker.broadcast(self._stop)
 
-    def complete(self, gradients: int) -> None:
-        """Iteration k is over, with that many gradients in `w`. The first server sees whether
-        anything comes before the next one."""
-        told = gradients if self.is_first else 0
-        self.worker.record("update", k=self.k, w=self.w, gradients=told)
+    def complete(self, gradients: int, finishers: int | None = None) -> None:
+        """Iteration k is over, with that many gradients in `w`, of so many workers (None: one of
+        each). The first server sees whether anything comes before the next one."""
+        finishers = gradients if finishers is None else finishers
+        told = (gradients, finishers) if self.is_first else (0, 0)
+        self.worker.record("update", k=self.k, w=self.w, gradients=told[0], finishers=told[1])
         self.k += 1
         if self.is_first:
             over = self.k == self.plan.iterations or self.worker.now() >= self.plan.max_time
@@ -222,11 +223,14 @@ class Shard:
 
     async def come_to_cut(self) -> None:
         """Leave what has not been used, until every worker has come."""
-        async for _ in self.last_pushes():
-            pass
+        async for push in self.last_pushes():
+            self.leave(push)
         for j in self.workers:
             self.worker.send(j, Message(STOP, self.k, self.worker.rank))
         self._stop = self._end
+
+    def leave(self, push: Message) -> None:
+        """A push that a cut has come before: it will be pushed again."""
 
     async def last_pushes(self) -> AsyncIterator[Message]:
         """What comes in until every worker has said that it has halted."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from cbdybw.algorithms.plan import Pace
 from cbdybw.algorithms.reward import Fit, fit, reward
 
-RISE = 1.3  # a global loss so many times the one before makes ADSP search again [code]
+RISE = 0.3  # a global loss higher by this share of the one before makes ADSP search again [code]
 RATES = (1, 2, 3, 4, 5, 6, 8, 10)  # commits in a period that ADSP+ tries [choice]
 JOINT_RATES = (1, 2, 4, 8)  # the same of ADSP++ [choice]
 MOMENTA = (0.0, 0.3, 0.6, 0.9)  # of ADSP++ [code]
@@ -94,9 +94,15 @@ def adsp(pace: Pace, journal: list[Probe]) -> Search:
     while True:
         rate, sight = yield from decide_commit_rate(pace, journal, rate, sight)
         end, before = sight.time + pace.epoch, math.inf
-        while sight.time < end and not sight.loss >= RISE * before:
+        while sight.time < end and not has_risen(before, sight.loss):
             before = sight.loss
             sight = yield Order(pace.period, rate, momentum=pace.momentum)
+
+
+def has_risen(before: float, loss: float) -> bool:
+    """By 30 % or more, of a loss that may be negative; never where one of the two is nan."""
+    rise = loss - before
+    return rise > 0 and rise >= RISE * abs(before)
 
 
 def decide_commit_rate(
@@ -164,18 +170,21 @@ def adsp_plus_plus(pace: Pace, journal: list[Probe]) -> Search:
 
 
 def adacomm(pace: Pace, journal: list[Probe]) -> Search:
-    """ADACOMM: τ0 is found before training; then τ falls with the loss F, in every period.
-
-    τ = ⌈√(F/F0) τ0⌉ if √(F/F0) τ0 < τ, else ⌈τ/2⌉ [code]. F0 is the loss at the start.
-    """
+    """ADACOMM: τ0 is found before training; then τ falls with the loss, in every period."""
     first = yield Order(0)
     best = yield from offline([Order(pace.window, tau=tau) for tau in TAUS], first, journal)
     tau, order = best.tau, best._replace(seconds=pace.period, restart=True)
     while True:
         sight = yield order
-        candidate = math.sqrt(max(0.0, sight.loss / first.loss)) * best.tau
-        tau = max(1, math.ceil(candidate)) if candidate < tau else math.ceil(tau / 2)
+        tau = next_tau(tau, best.tau, first.loss, sight.loss)
         order = Order(pace.period, tau=tau)
+
+
+def next_tau(tau: int, tau0: int, f0: float, f: float) -> int:
+    """τ = ⌈√(F/F0) τ0⌉ if √(F/F0) τ0 < τ, else ⌈τ/2⌉ [code]. F0 is the loss at the start; where
+    it is not above 0, or F is nan, there is no such root, and τ is halved [choice]."""
+    candidate = math.sqrt(max(f / f0, 0.0)) * tau0 if f0 > 0 else math.nan
+    return max(1, math.ceil(candidate)) if candidate < tau else math.ceil(tau / 2)
 
 
 def offline(
