@@ -41,8 +41,12 @@ class Place(NamedTuple):
 
 
 def unfinished(runs: Iterable[Run], store: Store) -> list[Run]:
-    """Those that have no row, or failed."""
-    return [run for run in runs if (store.read(run) or {"status": "failed"})["status"] == "failed"]
+    """Those that have no row, or failed; of several with the same flags, which share a row, one."""
+    missing: dict[str, Run] = {}
+    for run in runs:
+        if (store.read(run) or {"status": "failed"})["status"] == "failed":
+            missing.setdefault(run.key, run)
+    return list(missing.values())
 
 
 def prepare_data(runs: Iterable[Run], place: Place, log: Callable[[str], None]) -> list[Run]:

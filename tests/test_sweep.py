@@ -212,6 +212,15 @@ def test_runs_that_fail_or_diverge_stop_no_other_and_say_why(tmp_path):
     }
 
 
+def test_cells_with_the_same_flags_share_one_run_and_its_row(tmp_path):
+    first, second = (Run(cell(tmp_path, name), 0) for name in "ab")
+    place = Place(tmp_path / "out")
+    assert sweep.unfinished([first, second], place.store) == [first]
+    done([first], place)
+    assert sweep.unfinished([first, second], place.store) == []
+    assert place.store.read(second)["cell"] == "try/b"
+
+
 def test_a_run_whose_process_is_killed_has_failed_and_the_others_are_done(tmp_path):
     runs = [Run(cell(tmp_path, "a"), seed) for seed in range(4)]
 
