@@ -123,7 +123,7 @@ REFUSED = {
     "--algorithm=bsp --combine=cta": "has no mixing matrix",
     "--algorithm=ad_psgd --combine=cta": "has no mixing matrix",
     "--local_steps=0": "--local_steps=0: use 1",
-    "--workload=cnn": "lrm, 2nn, timing, quadratic",
+    "--workload=vgg": "lrm, 2nn, cnn, rnn, svm, timing, quadratic",
     "--workload=lrm:width=3": "no key 'width'",
     "--workload=2nn:width=0": "whole number from 1",
     "--dataset=cats": "--dataset=cats",
