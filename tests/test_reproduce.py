@@ -167,7 +167,7 @@ def test_a_run_that_fails_is_named_and_its_sweep_ends_with_1(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (["--paper=dybw"], "--paper=dybw: not known; use cb_dybw"),
+        (["--paper=dybw"], "--paper=dybw: not known; use adsp or cb_dybw"),
         (["--scale=huge"], "--scale=huge: not known; use smoke or short or paper or rates"),
         (["--cluster=cloud"], "--cluster=cloud: not known; use all or virtual or mpi"),
         (["--jobs=0"], "--jobs=0: use a number of processes from 1 up, or mpi"),

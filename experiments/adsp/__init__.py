@@ -1,0 +1,18 @@
+"""Every experiment of ADSP (arXiv 1911.06949): cells, figures, verdicts.
+
+`python -m experiments.reproduce --paper=adsp` runs them.
+"""
+
+FIGURES = {
+    "split": "adsp.split",
+    "momentum": "adsp.momentum",
+    "race": "adsp.race",
+    "heterogeneity": "adsp.sweeps",
+    "scale": "adsp.sweeps",
+    "delay": "adsp.sweeps",
+    "variants": "adsp.sweeps",
+    "graph": "adsp.sweeps",
+    "mpi": "adsp.mpi",
+    "rates": "cb_dybw.rate_search",
+}
+"""Group of cells → the module that draws it (see `experiments.drawing.modules`)."""

@@ -1,0 +1,5 @@
+"""The claims about learning: convergence, equal commits, the best commit rate."""
+
+from __future__ import annotations
+
+CLAIMS = ()
