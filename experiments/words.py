@@ -47,6 +47,7 @@ LAWS = comparison.LAWS | {
 APART = {
     "commit_rate": "ΔC={}",
     "commit_timer": "{} timers",
+    "reward_points": "{} points",
     "server_momentum": "μ={:g}",
     "batch_tune": "tuned batches",
 }

@@ -7,11 +7,11 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from experiments.cb_dybw import law_table, learning_table, rates
+from experiments.cb_dybw import law_table, learning_table, rate_search
 from experiments.cb_dybw.learning import workloads
 from experiments.page import Page, figures, group_figures, table
 from experiments.rows import Row
-from experiments.words import TITLES, model
+from experiments.words import model
 
 
 def body(group: str, found: list[Row], folder: Path) -> str:
@@ -22,7 +22,7 @@ def body(group: str, found: list[Row], folder: Path) -> str:
         return figures(folder.glob("prediction*.svg"))
     shown = group_figures(group, found, folder)
     if group == "rates":
-        return shown + _chosen(found)
+        return shown + table(rate_search.table(found), left=1)
     return shown + (table(law_table.table(found), left=3) if group == "laws" else "")
 
 
@@ -38,17 +38,6 @@ def _learning(found: list[Row], folder: Path) -> str:
         label = escape(f"{model(s)}, N={s.workers}, target {s.target_loss:g}")
         parts.append(f"<details{opened}><summary>{label}</summary>{body}</details>")
     return "".join(parts)
-
-
-def _chosen(found: list[Row]) -> str:
-    """η0 by workload and algorithm."""
-    chosen = rates.choose(found)
-    names = [a for a in TITLES if any(a in by_algorithm for by_algorithm in chosen.values())]
-    lines = [["η0", *(TITLES[a] for a in names)]]
-    for workload, by_algorithm in chosen.items():
-        eta0 = [f"{by_algorithm[a]['eta0']:g}" if a in by_algorithm else "–" for a in names]
-        lines.append([workload, *eta0])
-    return table(lines, left=1)
 
 
 PAGE = Page("cb_dybw", "cb-DyBW", example="laws", body=body)

@@ -50,8 +50,19 @@ def draw(rows: list[dict[str, Any]]) -> dict[str, Figure]:
         h.get_label(): h for axes in figure.axes for h in axes.lines if h.get_label()[0] != "_"
     }
     figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=6, fontsize=8)
-    look.note(figure, read(found), "b32: batch 32.")
+    look.note(figure, read(found), "b32: batch 32." if any("b32" in w for w in chosen) else "")
     return {"rates": figure}
+
+
+def table(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """The chosen η0 by workload and algorithm; the first line holds the heads."""
+    chosen = rates.choose(rows)
+    names = [a for a in TITLES if any(a in by_algorithm for by_algorithm in chosen.values())]
+    lines = [["η0", *(TITLES[a] for a in names)]]
+    for workload, by_algorithm in chosen.items():
+        eta0 = [f"{by_algorithm[a]['eta0']:g}" if a in by_algorithm else "–" for a in names]
+        lines.append([workload, *eta0])
+    return lines
 
 
 def _panel(axes: Axes, by_algorithm: dict[str, dict[str, Any]]) -> None:
