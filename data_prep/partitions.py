@@ -1,13 +1,16 @@
 """Who learns from which samples.
 
-Every training sample is in exactly one part, and every worker gets at least one batch. The papers
-give no scheme for their non-iid runs; these are the field's usual two:
+No training sample is in two parts, and every worker gets at least one batch. cb-DyBW's paper gives
+no scheme for its non-iid runs; shards and dirichlet are the field's usual two, thinned is what the
+code of ADSP's authors does. All samples are in some part, but for those that `thinned` drops.
 
     iid              a random split into equal parts
     shards:K         samples sorted by label, cut into K equal shards per worker, K dealt to each
                      (McMahan et al. 2017)
     dirichlet:ALPHA  each class is divided by proportions drawn from Dirichlet(ALPHA, …, ALPHA)
                      (Hsu et al. 2019, in the form that divides classes)
+    thinned:SHARE    as iid, then each worker drops that share of its samples of half of the
+                     classes (ADSP; half, drawn anew for each worker, is ours)
 
 A draw that leaves a worker with less than a batch is drawn again, up to 100 times.
 """
@@ -22,7 +25,7 @@ import numpy as np
 from cbdybw.clusters.worker import keyed_rng
 from cbdybw.errors import BadInput
 
-FORMS = "iid, shards:K or dirichlet:ALPHA"
+FORMS = "iid, shards:K, dirichlet:ALPHA or thinned:SHARE"
 DRAWS = 100
 
 Parts = list[np.ndarray]
@@ -65,6 +68,11 @@ def parse(text: str) -> Scheme:
         return _shards(_number(text, argument, int))
     if name == "dirichlet":
         return _dirichlet(_number(text, argument, float))
+    if name == "thinned":
+        share = _number(text, argument, float)
+        if not share < 1:
+            raise BadInput(f"--partition={text}: {argument} is no share; use a number below 1")
+        return _thinned(share)
     raise BadInput(f"--partition={text}: unknown; use {FORMS}")
 
 
@@ -114,5 +122,22 @@ def _dirichlet(alpha: float) -> Scheme:
             cuts = np.rint(np.cumsum(proportions[:-1]) * len(samples)).astype(int)
             shares.append(np.split(samples, cuts))
         return [np.concatenate(worker) for worker in zip(*shares, strict=True)]
+
+    return scheme
+
+
+def _thinned(share: float) -> Scheme:
+    def scheme(labels: np.ndarray, workers: int, rng: np.random.Generator) -> Parts:
+        classes = np.unique(labels)
+        return [thin(part, labels, classes, rng) for part in _iid(labels, workers, rng)]
+
+    def thin(
+        part: np.ndarray, labels: np.ndarray, classes: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        dropped: list[np.ndarray] = []
+        for label in rng.choice(classes, len(classes) // 2, replace=False):
+            samples = part[labels[part] == label]  # in random order
+            dropped.append(samples[: round(share * len(samples))])
+        return np.setdiff1d(part, np.concatenate(dropped) if dropped else [])
 
     return scheme

@@ -46,7 +46,7 @@ class Preparation:
         dataset: one of DATASETS; `auto` is MNIST, or the embedded digits when no source has it.
             `rail` and `chiller` are numbers; `rail:window=N` has windows of N values.
         pca: number of principal components; 0 keeps the pixels, scaled to [0, 1], or the numbers.
-        partition: iid, shards:K or dirichlet:ALPHA.
+        partition: iid, shards:K, dirichlet:ALPHA or thinned:SHARE.
         workers: number of parts.
         batch_size: samples that every worker must have at least.
         seed: decides the partition.

@@ -39,11 +39,11 @@ class Settings:
         "cb_dybw", _table("how workers synchronise", _algorithms()), tuple(ALGORITHMS)
     )
     workload: str = _flag("lrm", _table("what is learnt", specs.help_text(WORKLOADS)))
-    dataset: str = _flag("mnist", "auto, mnist, fashion_mnist, cifar10 or digits")
+    dataset: str = _flag("mnist", "auto, mnist, fashion_mnist, cifar10, digits, rail or chiller")
     data_dir: str = _flag("", "prepared data; made when missing; empty: a folder under data/")
     raw_dir: str = _flag("", "folder of original files, where data has yet to be prepared")
     pca: int = _flag(50, "principal components; 0: the pixels")
-    partition: str = _flag("iid", "iid, shards:K or dirichlet:ALPHA")
+    partition: str = _flag("iid", "iid, shards:K, dirichlet:ALPHA or thinned:SHARE")
     workers: int = _flag(6, "N; on MPI the number of ranks, without servers")
     servers: int = _flag(
         1, "ranks that serve parameters, a shard each, beside the workers (parameter servers only)"

@@ -50,7 +50,25 @@ def test_a_smaller_alpha_gives_more_unlike_parts():
     assert unlikeness(1e6) == pytest.approx(0)
 
 
-@pytest.mark.parametrize("scheme", ["iid", "shards:2", "dirichlet:0.5"])
+def test_thinned_parts_lack_nine_tenths_of_half_of_the_classes():
+    labels = np.repeat(np.arange(10), 700)
+    parts = partition("thinned:0.9", labels, 7, 10, 3)
+    assert len(np.unique(np.concatenate(parts))) == sum(map(len, parts))
+    for part in parts:
+        counts = np.sort(np.bincount(labels[part], minlength=10))
+        assert counts[:5].max() <= 15  # a tenth of about 100
+        assert counts[5:].min() >= 70
+    rare = [frozenset(np.argsort(np.bincount(labels[p], minlength=10))[:5]) for p in parts]
+    assert len(set(rare)) > 1
+
+
+@pytest.mark.parametrize("scheme", ["thinned:1", "thinned:0", "thinned:x", "thinned:-0.5"])
+def test_a_share_lies_between_0_and_1(scheme):
+    with pytest.raises(BadInput, match=f"^--partition={scheme}: "):
+        partition(scheme, LABELS, 6, 10, 0)
+
+
+@pytest.mark.parametrize("scheme", ["iid", "shards:2", "dirichlet:0.5", "thinned:0.5"])
 def test_the_seed_decides(scheme):
     def flat(seed):
         return np.concatenate(partition(scheme, LABELS, 6, 10, seed)).tolist()
@@ -67,7 +85,7 @@ def test_the_seed_decides(scheme):
     ],
 )
 def test_an_unknown_partition_is_refused_with_those_that_there_are(scheme):
-    with pytest.raises(BadInput, match=f"^--partition={scheme}: .*iid, shards:K or dirichlet"):
+    with pytest.raises(BadInput, match=f"^--partition={scheme}: .*iid, shards:K, dirichlet"):
         partition(scheme, LABELS, 6, 10, 0)
 
 
