@@ -35,7 +35,7 @@ MNIST = {"workload": "2nn:width=64", "dataset": "mnist", "pca": 50}
 CNN = {"workload": "cnn", "dataset": "cifar10", "pca": 0}
 RNN = {"workload": "rnn", "dataset": "rail", "pca": 0}
 SVM = {"workload": "svm", "dataset": "chiller", "pca": 0, "batch_size": 64}
-TARGET = 0.25
+TARGET = 0.15
 """Held-out loss to which the time is taken, for 2NN on MNIST: the same for all methods."""
 
 
@@ -61,7 +61,7 @@ def _learner(algorithm: str, searched: str, **more: Any) -> dict[str, Any]:
         "eta0": rates.chosen(searched, algorithm),
         "eta_decay": 1.0,
         "iterations": 200_000,
-        "max_time": 1000.0,
+        "max_time": 1500.0,
         "eval_every": 0,
         "eval_seconds": 2.0,
         "target_loss": TARGET,
@@ -116,6 +116,13 @@ def race() -> Iterator[Row]:
             _learner(algorithm, "race") | _cluster("eighteen", H),
             f"held-out loss {TARGET} is reached",
         )
+        yield Row(
+            f"mnist-same-{algorithm}",
+            {"short": 3, "paper": 5},
+            _learner(algorithm, "race", eta0=0.1, target_loss=0.25, max_time=2000.0)
+            | _cluster("eighteen", H),
+            "the same η' = 0.1 for all, as in the authors' code",
+        )
     for name, workload in (("cnn", CNN), ("rnn", RNN), ("svm", SVM)):
         for algorithm in ALL:
             both = name == "cnn" and algorithm in ("adsp", "fixed_adacomm")
@@ -129,17 +136,25 @@ def race() -> Iterator[Row]:
 
 LARGE = {
     "cnn": (0.1, 1.9, "2,000 steps of all workers in 100 s; the authors go on to a loss of 1.1"),
-    "rnn": (0.01, 1.5, UNKNOWN),
-    "svm": (0.001, -15.0, UNKNOWN),
+    "rnn": (0.01, 2.0, UNKNOWN),
+    "svm": (
+        0.001,
+        -2.0,
+        "the loss of this dual is at least -16: no run comes to the -22000 [code]",
+    ),
 }
 """η' [code], target, expectation."""
 
 
 def _large(algorithm: str, name: str, workload: dict[str, Any]) -> dict[str, Any]:
-    """As on MNIST, but short: all times of the algorithms are a tenth of the paper's."""
+    """As on MNIST; the CNN for a short time, with all times of the algorithms a tenth of the
+    paper's."""
     eta0, target, _ = LARGE[name]
-    flags = _learner(algorithm, name, max_time=100.0, time_factor=0.1, eval_seconds=1.0)
-    return flags | workload | {"eta0": eta0, "target_loss": target}
+    flags = _learner(algorithm, name) | workload | {"eta0": eta0, "target_loss": target}
+    if name == "cnn":
+        waits = algorithm != "adsp" and algorithm != "asp"
+        flags |= {"max_time": 320.0 if waits else 110.0, "time_factor": 0.1, "eval_seconds": 5.0}
+    return flags
 
 
 def heterogeneity() -> Iterator[Row]:
@@ -172,7 +187,7 @@ def delay() -> Iterator[Row]:
             yield Row(
                 f"d{extra}-{algorithm}",
                 {"short": 3, "paper": 5},
-                _learner(algorithm, "race", max_time=2000.0) | _cluster("eighteen", H, extra=extra),
+                _learner(algorithm, "race", max_time=3000.0) | _cluster("eighteen", H, extra=extra),
             )
 
 
@@ -201,7 +216,8 @@ def variants() -> Iterator[Row]:
         )
 
 
-IMBALANCED = "dirichlet:0.5"
+IMBALANCED = "thinned:0.9"
+"""The authors' code drops 90 % of chosen labels."""
 
 GRAPH = ("cb_full", "cb_dybw", "cb_adsp")
 
@@ -314,7 +330,7 @@ def smoke() -> Iterator[tuple[str, Row]]:
         yield "graph", Row(f"smoke-{algorithm}", {"smoke": 1}, cell)
 
 
-STEP = {"2nn": 2.3e-4, "lrm": 1e-4, "cnn": 0.17, "rnn": 0.05, "svm": 5e-4}  # seconds
+STEP = {"2nn": 2.3e-4, "lrm": 1e-4, "cnn": 0.25, "rnn": 0.01, "svm": 5e-4}  # seconds
 SPEED = {3: 5.2, 18: 18.2, 36: 36.4}  # minibatches a second, of all workers where nobody waits
 
 
@@ -329,7 +345,8 @@ def _seconds(settings: Settings) -> float:
         steps *= 20
     learns = STEP.get(settings.workload.partition(":")[0], 1e-5)
     looks = settings.max_time / settings.eval_seconds if settings.eval_seconds else 0
-    return 0.5 + steps * (learns + 2e-5) + looks * 3e-3
+    look = 0.9 if settings.workload == "cnn" else 3e-3
+    return 0.5 + steps * (learns + 2e-5) + looks * look
 
 
 def files() -> dict[str, str]:

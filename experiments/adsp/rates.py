@@ -18,7 +18,7 @@ from experiments.cb_dybw import rates
 
 RATES = Path(__file__).with_name("rates.json")
 SEEDS = rates.SEEDS
-GRID = (0.03, 0.1, 0.3, 1, 3)
+GRID = (0.1, 0.2, 0.5, 1, 2, 4)
 BEFORE = 0.1
 """η0 as long as nothing has been chosen."""
 
