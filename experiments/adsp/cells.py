@@ -140,7 +140,7 @@ LARGE = {
     "svm": (
         0.001,
         -2.0,
-        "the loss of this dual is at least -16: no run comes to the -22000 [code]",
+        "no loss of this dual is below -16; plotted target: -22000 [code]",
     ),
 }
 """η' [code], target, expectation."""
