@@ -85,8 +85,8 @@ def _machines(path: str, **keys: str) -> str:
         "scale": "steps ×{}",
         "jitter": "jitter {}",
     }
-    parts = [f"{Path(path).stem} machines"]
-    return ", ".join(parts + [words[name].format(value) for name, value in keys.items()])
+    how = "; ".join(words[name].format(value) for name, value in keys.items())
+    return f"{Path(path).stem} machines" + (f" ({how})" if how else "")
 
 
 def model(settings: Settings) -> str:

@@ -70,8 +70,9 @@ def test_an_algorithm_s_title_tells_what_sets_it_apart():
 
 
 def test_machines_and_models_have_words():
-    assert law(MACHINES) == "eighteen machines, H=3.2"
-    assert law(f"{MACHINES},processes=2") == "eighteen machines, H=3.2, 2 workers on each"
+    assert law(MACHINES) == "eighteen machines (H=3.2)"
+    assert law("machines:path=three.toml") == "three machines"
+    assert law(f"{MACHINES},processes=2") == "eighteen machines (H=3.2; 2 workers on each)"
     assert model(Settings(workload="cnn", dataset="cifar10")) == "CNN, CIFAR10, iid"
     assert model(Settings(workload="timing:parameters=9")) == "timing:parameters=9"
 
@@ -82,7 +83,7 @@ def test_where_nobody_has_neighbours_no_graph_is_named_and_where_some_commit_the
     bsp = Result(row("b", algorithm="bsp", **common))
     cb_adsp = Result(row("c", algorithm="cb_adsp", graph="grid", commit_rate=4, **common))
     assert setting([bsp]) == (
-        "eighteen machines, H=3.2 · 18 workers · virtual cluster, instant network · seed 0"
+        "eighteen machines (H=3.2) · 18 workers · virtual cluster, instant network · seed 0"
     )
     assert "18 workers · Γ = 6 s · virtual" in setting([bsp, adsp])
     assert "grid of 18 · policy carry · event clock · Γ = 6 s, 60 s · virtual" in setting(
