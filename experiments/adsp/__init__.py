@@ -10,8 +10,8 @@ FIGURES = {
     "heterogeneity": "adsp.sweeps",
     "scale": "adsp.sweeps",
     "delay": "adsp.sweeps",
-    "variants": "adsp.sweeps",
-    "graph": "adsp.sweeps",
+    "variants": "adsp.variants",
+    "graph": "adsp.graph",
     "mpi": "adsp.mpi",
     "rates": "cb_dybw.rate_search",
 }
