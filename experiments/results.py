@@ -22,7 +22,8 @@ def summary(
 ) -> dict[str, Any]:
     """The JSON object, without what only `train.run` knows (fingerprint of the trace, wall time).
 
-    Units: seconds on the cluster's clock. None where nothing is learnt or a number is not finite.
+    Units: seconds on the cluster's clock. None where nothing is learnt or a number is not finite,
+    such as the mean of no iteration.
     """
     last = metrics.rows[-1] if metrics.rows else {}
     mean_seconds = recorder.mean_iteration_seconds()
@@ -38,8 +39,8 @@ def summary(
         "clock": settings.clock,
         "barrier": settings.barrier,
         "iterations": recorder.iterations,
-        "clock_seconds": mean_seconds * recorder.iterations,
-        "mean_iteration_seconds": mean_seconds,
+        "clock_seconds": finite(mean_seconds * recorder.iterations),
+        "mean_iteration_seconds": finite(mean_seconds),
         "train_loss": last.get("train_loss"),
         "test_error": last.get("test_error"),
         "consensus_distance": last.get("consensus_distance"),

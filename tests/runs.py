@@ -68,6 +68,7 @@ def some_flags(seed: int) -> dict[str, Any]:
     algorithm = draw.choice(["cb_dybw", *ALGORITHMS])
     row = ALGORITHMS[algorithm]
     policy = draw.choice(row.policies)
+    by_the_clock = algorithm in ("adsp", "adsp_plus", "adsp_plus_plus", "cb_adsp")
     return {
         "workload": "quadratic:dim=3",
         "algorithm": algorithm,
@@ -79,12 +80,23 @@ def some_flags(seed: int) -> dict[str, Any]:
         "local_steps": draw.choice([1, 1, 3]),
         "backup_workers": draw.choice([0, 1]),
         "staleness": draw.choice([0, 2]),
-        "servers": draw.choice([1, 3]),
+        "servers": 1 if row.searches else draw.choice([1, 3]),
+        "tau": draw.choice([1, 4]),
+        "commit_rate": draw.choice([1, 3] if algorithm == "cb_adsp" else [0, 2]),
+        "commit_timer": draw.choice(["due", "restart"]),
+        "check_period": draw.choice([2.0, 6.0]),
+        "probe_window": draw.choice([2.0, 4.0]),
+        "search_epoch": 20.0,
+        "time_factor": draw.choice([1.0, 0.5]),
+        "reward_points": draw.choice([3, 5]),
+        "global_eta": draw.choice([0.0, 0.3]),
+        "server_momentum": draw.choice([0.0, 0.5]),
+        "batch_tune": algorithm in ("bsp", "fixed_adacomm") and draw.random() < 0.5,
         "workers": draw.randint(2, 7),
         "graph": draw.choice(["ring", "path", "star", "complete", "erdos_renyi:p=0.9"]),
         "delay": draw.choice(
             [
-                "none",
+                "constant:mean=1" if by_the_clock else "none",
                 "constant:mean=1",
                 "exponential:mean=1",
                 "pareto:scale=1,alpha=1.5",
@@ -104,6 +116,7 @@ def some_flags(seed: int) -> dict[str, Any]:
         "iterations": draw.randint(8, 30),
         "max_time": draw.choice([float("inf"), float("inf"), 10.0]),
         "eval_every": draw.choice([0, 1, 4]),
+        "eval_seconds": draw.choice([0.0, 0.7, 3.0]),
         "checkpoint_every": draw.randint(1, 7),
         "seed": seed,
     }

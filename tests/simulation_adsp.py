@@ -48,10 +48,10 @@ class Committed(Ledger):
 
 
 class Push(NamedTuple):
-    """A commit as it was sent: of which round, after how many steps, by how much; the index of its
-    first step."""
+    """A commit as it was sent: of which round (training begun anew, or an iteration of ADACOMM),
+    after how many steps, by how much; the index of its first step."""
 
-    round: int
+    turn: int
     steps: int
     u: np.ndarray
     begin: int
@@ -256,15 +256,15 @@ class Follower:
     def __init__(self, story: Story, workers: int):
         self._left: dict[int, Iterator[Push]] = {j: iter(story.pushes[j]) for j in range(workers)}
 
-    def next(self, j: int, round: int) -> Push:
+    def take(self, j: int, turn: int) -> Push:
         """The next push of worker j; those of earlier rounds are passed over."""
-        push = next(push for push in self._left[j] if push.round >= round)
-        assert push.round == round
+        push = next(push for push in self._left[j] if push.turn >= turn)
+        assert push.turn == turn
         return push
 
-    def rest(self, round: int) -> list[Push]:
+    def rest(self, turn: int) -> list[Push]:
         """Pushes of this round that have not been used."""
-        return [p for left in self._left.values() for p in left if p.round >= round]
+        return [p for left in self._left.values() for p in left if p.turn >= turn]
 
 
 def _indices(problem: Ledger, marks: np.ndarray) -> dict[int, list[int]]:
@@ -285,45 +285,61 @@ def _check_push(problem: Ledger, part: np.ndarray, j: int, push: Push, divisor: 
     np.testing.assert_allclose(part[:-TAIL], marks, rtol=1e-5, atol=1e-9)
 
 
+class Reference:
+    """ADSP's server by the book: what its W has to be after each commit."""
+
+    def __init__(self, scenario: Scenario, story: Story):
+        self.scenario, self.story, self.problem = scenario, story, scenario.problem
+        self.turn, self.used, self._next = -1, defaultdict(int), Follower(story, scenario.workers)
+        self.begin(divisor=1)
+
+    def begin(self, divisor: int) -> None:
+        """Training begins (anew)."""
+        self.w = self.problem.initial(np.random.default_rng(0))
+        self._v, self._divisor = np.zeros_like(self.w), divisor
+        self._pulled = dict.fromkeys(range(self.scenario.workers), self.w.tobytes())
+        self.turn += 1
+
+    def use(self, use: Use, order: Order) -> None:
+        """The commit whose steps have just come into W."""
+        ((j, _),) = _indices(self.problem, (use.w != 0) & (self.w == 0)).items()
+        push = self._next.take(j, self.turn)
+        assert push.steps == use.gradients
+        assert self.story.models[j][push.begin] == self._pulled[j]
+        _check_push(self.problem, push.u, j, push, self._divisor)
+        eta = self.scenario.plan.pace.eta or 1 / self.scenario.workers
+        if order.momentum:
+            self._v = order.momentum * self._v + eta * push.u
+            self.w = self.w - self._v
+        else:
+            self.w = descend(self.w, eta, push.u)
+        self._pulled[j] = self.w.tobytes()
+        self.used[j, self.turn] += 1
+
+    def lost(self) -> list[Push]:
+        """Commits that should have been used."""
+        return self._next.rest(self.turn)
+
+
 def _check_commits(
     scenario: Scenario, result: Run, sights: np.ndarray, orders: list[Order]
 ) -> None:
     """ADSP's server uses each commit once, as it comes, with what its worker had pulled."""
-    problem, story, pace, n = scenario.problem, result.story, scenario.plan.pace, scenario.workers
-    first = problem.initial(np.random.default_rng(0))
-    w, v, round, follower = first, np.zeros_like(first), 0, Follower(story, n)
-    pulled = dict.fromkeys(range(n), first.tobytes())
-    used, divisor = defaultdict(int), 1
+    story, n = result.story, scenario.workers
+    reference = Reference(scenario, story)
     for use in story.uses[n]:
         if use.is_update:
-            assert use.gradients == 0 and use.w is w
-            continue
-        order = orders[np.searchsorted(sights[:, 0], use.time, "left")]
-        if use.gradients == 0:
+            assert use.gradients == 0
+        elif use.gradients:
+            reference.use(use, orders[np.searchsorted(sights[:, 0], use.time, "left")])
+        else:
             order = orders[np.searchsorted(sights[:, 0], use.time, "right")]
             assert order.restart
-            w, v, round, divisor = first, np.zeros_like(first), round + 1, order.divisor
-            pulled = dict.fromkeys(range(n), first.tobytes())
-            assert use.w.tobytes() == first.tobytes()
-            continue
-        ((j, _),) = _indices(problem, (use.w != 0) & (w == 0)).items()
-        push = follower.next(j, round)
-        assert push.steps == use.gradients
-        assert story.models[j][push.begin] == pulled[j]
-        _check_push(problem, push.u, j, push, divisor)
-        step = pace.eta or 1 / n
-        if order.momentum:
-            v = order.momentum * v + step * push.u
-            w = w - v
-        else:
-            w = descend(w, step, push.u)
-        assert use.w.tobytes() == w.tobytes()
-        w = use.w
-        pulled[j] = w.tobytes()
-        used[j, round] += 1
-    assert not follower.rest(round), "a commit is lost"
-    state = result.states[n]
-    assert state.w.tobytes() == w.tobytes()
+            reference.begin(order.divisor)
+        assert use.w.tobytes() == reference.w.tobytes()
+    assert not reference.lost()
+    state, used = result.states[n], reference.used
+    assert state.w.tobytes() == reference.w.tobytes()
     assert state.memory["commits"].tolist() == [len(story.pushes[j]) for j in range(n)]
     assert state.memory["used"] == sum(used.values()) >= state.k * n
     if not result.cuts:
@@ -333,9 +349,9 @@ def _check_commits(
 def _arrivals(scenario: Scenario, result: Run) -> list[tuple[float, int, int]]:
     """Time, worker and round of the pushes that came in at the first server."""
     events = result.trace.events
-    rank, kind, round, peer = decode(events["code"])
+    rank, kind, turn, peer = decode(events["code"])
     pushes = (rank == scenario.workers) & (kind == Kind.PUSH)
-    columns = events["time"], peer, round
+    columns = events["time"], peer, turn
     return list(zip(*(column[pushes].tolist() for column in columns), strict=True))
 
 
@@ -345,9 +361,9 @@ def _check_arrivals(scenario: Scenario, result: Run, used: dict[tuple[int, int],
     restarts = [u.time for u in uses if not u.is_update and u.gradients == 0]
     over = [*restarts, math.inf]
     in_time = defaultdict(int)
-    for time, j, round in _arrivals(scenario, result):
-        if time <= over[round]:
-            in_time[j, round] += 1
+    for time, j, turn in _arrivals(scenario, result):
+        if time <= over[turn]:
+            in_time[j, turn] += 1
     assert in_time == used
 
 
@@ -377,13 +393,13 @@ def _check_averages(
     """ADACOMM's servers average what all workers' τ steps have come to, in every round."""
     problem, n, servers = scenario.problem, scenario.workers, scenario.servers
     w = shards(problem.initial(np.random.default_rng(0)), servers)[shard]
-    first, round, follower = w, 0, Follower(story, n)
+    first, turn, follower = w, 0, Follower(story, n)
     tau = {"fixed_adacomm": scenario.plan.pace.tau}.get(scenario.algorithm, 1)
     mean = dict.fromkeys(range(n), 1 / n)
     for use in story.uses[n + shard]:
         side = "left"
         if use.is_update:
-            pushes = {j: follower.next(j, round) for j in range(n)}
+            pushes = {j: follower.take(j, turn) for j in range(n)}
             parts = {j: shards(push.u, servers)[shard] for j, push in pushes.items()}
             for j, push in pushes.items():
                 assert push.steps == tau
@@ -393,10 +409,10 @@ def _check_averages(
         else:
             w, side = first, "right"
         assert use.w.tobytes() == w.tobytes()
-        round += 1
+        turn += 1
         if len(sights):
             tau = orders[np.searchsorted(sights[:, 0], use.time, side)].tau
-    assert len(follower.rest(round)) <= n
+    assert len(follower.rest(turn)) <= n
 
 
 if __name__ == "__main__":
