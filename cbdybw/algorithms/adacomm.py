@@ -22,7 +22,7 @@ from cbdybw.clusters.worker import Message, Worker
 from cbdybw.mixing import combine
 from cbdybw.problem import Problem
 
-ROUNDING = 1e-6  # samples: equal speeds must not cost one
+ROUNDING = 1e-3  # samples: equal speeds must not cost one
 
 
 async def fixed_adacomm(worker: Worker, problem: Problem, plan: Plan, state: State) -> State:
