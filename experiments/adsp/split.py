@@ -92,9 +92,8 @@ def shares(runs: list[Result]) -> Shares:
     """Mean over the workers of each run, then over runs."""
     rows = []
     for r in runs:
-        seconds = float(np.mean(r.computing + r.waiting))
-        computing = float(np.mean(r.computing)) / seconds
-        communicating = min(commits(r) * overhead(r.settings) / seconds, 1 - computing)
+        computing = float(np.mean(r.computing)) / seconds(r)
+        communicating = min(commits_per_second(r) * overhead(r.settings), 1 - computing)
         rows.append((computing, communicating, 1 - computing - communicating))
     return Shares(*(statistics.mean(column) for column in np.transpose(rows)))
 
@@ -111,7 +110,17 @@ def speeds(s: Settings) -> np.ndarray:
 
 def steps_per_second(r: Result) -> float:
     """Of all workers, those that were used."""
-    return r.value("gradients_used") / float(np.mean(r.computing + r.waiting))
+    return r.value("gradients_used") / seconds(r)
+
+
+def commits_per_second(r: Result) -> float:
+    """Of a worker, on average."""
+    return commits(r) / seconds(r)
+
+
+def seconds(r: Result) -> float:
+    """How long the workers took part, on average."""
+    return float(np.mean(r.computing + r.waiting))
 
 
 def law(s: Settings) -> float:
