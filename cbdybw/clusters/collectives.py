@@ -13,16 +13,17 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from mpi4py import MPI
 
 from cbdybw.clusters.loop import Loop, Mark
 from cbdybw.clusters.wire import MARK, Wire, complete, failed
 from cbdybw.clusters.worker import Message
+from cbdybw.clusters.world import MPI
 
 if TYPE_CHECKING:
     from cbdybw.learning.horovod import Horovod
 
 ROOT = 0  # sums up the run; its death is never forgiven
+_LINGER = 1.0  # seconds that a rank stays after the loss of another
 
 
 class Collectives:
@@ -58,11 +59,13 @@ class Collectives:
                 self._wire.send(rank, mark)
         marks = self._loop.marks.setdefault((name, number), {})
         awaited, lost = set(members), self._wire.lost
+        vital = set(self.vital(members))
 
         def all_here() -> bool:
+            vital.difference_update(marks)  # who has come may leave, as at the end of the process
             return not awaited - marks.keys() - lost
 
-        await self._loop.until(all_here, f"the others: {what}", self.vital(members))
+        await self._loop.until(all_here, f"the others: {what}", vital)
         del self._loop.marks[name, number]
         return marks
 
@@ -83,9 +86,16 @@ class Collectives:
             before, is_quiet = sent, sent == before
 
     async def all_sent(self) -> None:
-        """Return once everything that this rank has sent to the living has left."""
-        what, group = "its last messages to leave", self.vital(self._everyone)
-        await self._loop.until(self._wire.all_sent, what, group)
+        """Return once everything that this rank has sent has left; what was for the dead has."""
+        await self._loop.until(self._wire.all_sent, "its last messages to leave", ())
+
+    async def part(self) -> None:
+        """Return once this rank can leave for ever."""
+        await self.meet(self._everyone, "end of the process")
+        await self.all_sent()
+        if self._wire.lost:  # MPI_Finalize, which would see to it that all is heard, is left out
+            end = self._loop.clock() + _LINGER
+            await self._loop.until(lambda: self._loop.clock() > end, "the others to notice", ())
 
     def vital(self, group: Collection[int]) -> list[int]:
         """Those of `group` whose death is the end."""

@@ -126,7 +126,7 @@ def _world():
     """
     if placement() is None:
         return None
-    from mpi4py import MPI
+    from cbdybw.clusters.world import MPI
 
     MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
     return MPI.COMM_WORLD

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import mpi4py
 import numpy as np
-from mpi4py import MPI
 
 from cbdybw.clusters.collectives import ROOT, Collectives
 from cbdybw.clusters.guard import guard, say
@@ -22,6 +21,7 @@ from cbdybw.clusters.loop import Job, Loop
 from cbdybw.clusters.trace import Event, Span, Trace
 from cbdybw.clusters.wire import Wire, failed
 from cbdybw.clusters.worker import INTERRUPTED, Match, Message, Worker, keyed_rng
+from cbdybw.clusters.world import MPI, do_not_finalize
 from cbdybw.errors import PeerLost
 from cbdybw.problem import Weightless
 
@@ -173,7 +173,7 @@ class MpiCluster:
         self._stall_timeout, self._horovod = stall_timeout, horovod
         self.allreduce_by = horovod.name if horovod else f"mpi4py {mpi4py.__version__}"
         self._everyone = range(self.size)
-        self._cuts_count = True  # as long as nobody was lost
+        self._cuts_count, self._is_over = True, False  # cuts count until somebody is lost
         self._wire = Wire(comm, dim, self._vector_peers(neighbours))
         spin = ranks_here <= len(os.sched_getaffinity(0))
         self._loop = Loop(self._wire, trace, spin, self._goes_on_without)
@@ -229,16 +229,15 @@ class MpiCluster:
         if saves:
             self._saver.save(self.rank, snapshot())
         marks = await self._together.meet(self._everyone, "checkpoint", word=saves)
-        if not self.is_root:
-            return
-        if sum(mark.word for mark in marks.values()) == self.size:
+        whole = sum(mark.word for mark in marks.values()) == self.size
+        if self.is_root and whole:
             self._saver.commit(self)
-        elif self._cuts_count:
+        elif self.is_root and self._cuts_count:
             self._cuts_count = False
             say("no checkpoints from now on: a rank was lost")
 
     def _goes_on_without(self, lost: int) -> None:
-        if self.is_root:
+        if self.is_root and not self._is_over:
             say(f"rank {lost} was lost {self._when}; the others go on")
 
     @property
@@ -254,10 +253,12 @@ class MpiCluster:
     def _leave(self) -> None:
         """At the end of the process: MPI_Finalize must not begin while a rank is at work, because
         it would neither notice that rank's death nor leave it the processor."""
+        self._is_over = True
         with guard():
-            self._drive(self._together.meet(self._everyone, "end of the process"))
-            self._drive(self._together.all_sent())
+            self._drive(self._together.part())
             self._wire.close()
+            if self._wire.lost:
+                do_not_finalize()
 
 
 def _communicators() -> tuple[MPI.Comm, MPI.Comm, int]:

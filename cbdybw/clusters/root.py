@@ -14,7 +14,7 @@ def on_root(act: Callable[[], T], mpi: bool) -> T:
     """`act()`, called on rank 0 only; its result, or its BadInput, on every rank."""
     if not mpi:
         return act()
-    from mpi4py import MPI
+    from cbdybw.clusters.world import MPI
 
     outcome = None
     if MPI.COMM_WORLD.rank == 0:

@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Collection
 
 import numpy as np
-from mpi4py import MPI
 
 from cbdybw.clusters.worker import Kind, Message
+from cbdybw.clusters.world import MPI
 from cbdybw.problem import Weightless
 
 MARK = 31  # the cluster's own kind of message: its sender has come to a meeting
