@@ -6,12 +6,14 @@ Ranges were fixed before the short scale had been run, and are not changed by wh
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
-from experiments import statistics
+import numpy as np
+
 from experiments.adsp import sweeps, targets
 from experiments.claims import SEPARATOR, Claim, Evidence, Rows
-from experiments.reading import Result, by_cell, read, values
+from experiments.reading import Result, by_cell, read, select
 from experiments.statistics import Interval
 from experiments.words import law, model
 
@@ -34,17 +36,12 @@ def equal_commits(rows: Rows) -> Verdict:
     if not cells:
         return claim.untested("adsp in groups race, heterogeneity and scale")
     evidence = {
-        name: Evidence(statistics.mean(values(runs, _range)), 0.0, SPREAD)
-        for name, runs in cells.items()
+        name: Evidence(_largest(map(_range, runs)), 0.0, SPREAD) for name, runs in cells.items()
     }
-    restarting = [
-        r
-        for r in _adsp(rows, "variants")
-        if r.settings.commit_timer == "restart" and r.check_points
-    ]
+    restarting = [r for r in _adsp(rows, "variants") if r.settings.commit_timer == "restart"]
     beside = ""
     if restarting:
-        beside = f"With timers that restart: {statistics.mean(values(restarting, _range)).text()}"
+        beside = f"With timers that restart: {_largest(map(_range, restarting)).text()}"
     return claim.judged(evidence, [r for runs in cells.values() for r in runs], beside)
 
 
@@ -66,27 +63,29 @@ def converges(rows: Rows) -> Verdict:
     cells = _online(rows, "race", "heterogeneity", "scale", "delay")
     if not cells:
         return claim.untested("adsp in groups race, heterogeneity, scale and delay")
-    evidence = {name: Evidence(_worst(runs), -math.inf, 0.0) for name, runs in cells.items()}
+    evidence = {
+        name: Evidence(_largest(map(_above_target, runs)), -math.inf, 0.0)
+        for name, runs in cells.items()
+    }
     return claim.judged(evidence, [r for runs in cells.values() for r in runs])
 
 
-def _worst(runs: list[Result]) -> Interval:
-    """The largest final loss above the target, of all seeds; nan where one never got there."""
-    above = [
-        math.nan if math.isnan(targets.arrival(r)) else r.looks["held_out_loss"][-1] - _target(r)
-        for r in runs
-    ]
-    worst = math.nan if any(map(math.isnan, above)) else float(max(above))
-    return Interval(worst, math.nan, math.nan, len(above))
+def _above_target(r: Result) -> float:
+    """The final loss above the target; nan where the run never got there."""
+    if math.isnan(targets.arrival(r)):
+        return math.nan
+    return float(r.looks["held_out_loss"][-1]) - r.settings.target_loss
 
 
-def _target(r: Result) -> float:
-    return r.settings.target_loss
+def _largest(numbers: Iterable[float]) -> Interval:
+    """Of every seed's number, for what is claimed of all of them; nan where one of them is."""
+    found = np.array(list(numbers))
+    return Interval(float(found.max()), math.nan, math.nan, len(found))
 
 
 def _adsp(rows: Rows, *groups: str) -> list[Result]:
     found = [r for group in groups for r in read(rows.get(group, []))]
-    return [r for r in targets.looked(found) if r.settings.algorithm == "adsp"]
+    return [r for r in select(targets.looked(found), algorithm="adsp") if r.check_points]
 
 
 def _online(rows: Rows, *groups: str) -> dict[str, list[Result]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from experiments.adsp import target_table
 from experiments.cb_dybw import rate_search
 from experiments.page import Page, group_figures, table
 from experiments.rows import Row
@@ -27,11 +28,18 @@ SAYS = (
     "as the authors count [code]. A method that never gets there is shown as such.",
 )
 
+TIMED = ("race", "heterogeneity", "scale", "delay", "variants", "graph")
+"""Groups that are about the time to the target."""
+
 
 def body(group: str, found: list[Row], folder: Path) -> str:
-    """A group's figures; of the search for learning rates also what it has chosen."""
+    """A group's figures, with the table of its times, or of the learning rates that it chose."""
     shown = group_figures(group, found, folder)
-    return shown + (table(rate_search.table(found), left=1) if group == "rates" else "")
+    if group == "rates":
+        return shown + table(rate_search.table(found), left=1)
+    if group in TIMED:
+        return shown + table(target_table.table(found), left=target_table.WORDS)
+    return shown
 
 
 PAGE = Page("adsp", "ADSP", example="race", body=body, says=SAYS)
