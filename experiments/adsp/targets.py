@@ -113,26 +113,22 @@ def bar_figure(cells: Cells) -> Figure:
 def bars(axes: Axes, cells: Cells) -> None:
     """A row for each cell: bars to the first and the tenth look at the target, of which a search
     before training is hatched; seeds that arrive are dots where others do not."""
-    most = max(float(r.looks["seconds"][-1]) for runs in cells.values() for r in looked(runs))
-    ends = [
-        seconds
-        for runs in cells.values()
-        for seconds in arrivals(runs).values()
-        if not math.isnan(seconds)
-    ]
-    for row, runs in enumerate(cells.values()):
-        for nth, (offset, strength) in BARS.items():
-            _bar(axes, row + offset, runs, nth, strength)
+    longest = max(
+        _bar(axes, row + offset, runs, nth, strength)
+        for row, runs in enumerate(cells.values())
+        for nth, (offset, strength) in BARS.items()
+    )
     axes.set_yticks(range(len(cells)), [title(runs[0].settings) for runs in cells.values()])
     axes.set_ylim(len(cells) - 0.4, -0.6)
-    axes.set_xlim(0, 1.55 * max(ends, default=most))
+    axes.set_xlim(0, 1.6 * longest or 1)  # room for what is said behind the bars
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
     target = next(iter(cells.values()))[0].settings.target_loss
     axes.set_xlabel(f"virtual seconds to a held-out loss of {target:g}")
 
 
-def _bar(axes: Axes, y: float, runs: list[Result], nth: int, strength: float) -> None:
+def _bar(axes: Axes, y: float, runs: list[Result], nth: int, strength: float) -> float:
+    """One bar; where it ends."""
     found = arrivals(runs, nth)
     color = look.LINES[runs[0].settings.algorithm]["color"]
     reached = [seconds for seconds in found.values() if not math.isnan(seconds)]
@@ -153,6 +149,7 @@ def _bar(axes: Axes, y: float, runs: list[Result], nth: int, strength: float) ->
     axes.annotate(
         _label(runs, found), (end, y), (4, 0), textcoords="offset points", va="center", fontsize=7
     )
+    return end
 
 
 def _end(interval: Interval) -> float:
