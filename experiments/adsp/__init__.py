@@ -13,6 +13,7 @@ FIGURES = {
     "variants": "adsp.variants",
     "graph": "adsp.graph",
     "mpi": "adsp.mpi",
+    "links": "adsp.mpi",
     "rates": "cb_dybw.rate_search",
 }
 """Group of cells → the module that draws it (see `experiments.drawing.modules`)."""

@@ -34,7 +34,8 @@ TITLE = "The commit rate"
 SAYS = (
     "Left: μ of Theorem 1. As printed its sum of Γ/(ΔC v) has the unit of a time per step, so μ "
     "stands on the unit of Γ and v: the authors put in 0.05 for each of 18 workers [code]. Middle "
-    "and right: runs whose commit rate is fixed, without a search; bars are 95 % intervals."
+    "and right: runs whose commit rate is fixed, without a search; bars are 95 % intervals, a thin "
+    "line is a seed's."
 )
 AUTHORS = 0.05  # Γ/v of each worker [code]
 COLOUR = look.LINES["adsp"]["color"]
@@ -89,19 +90,22 @@ def draw(rows: list[dict[str, Any]]) -> dict[str, Figure]:
     target = runs[0].settings.target_loss
     middle.set_title(f"Time to a held-out loss of {target:g}")
     middle.set_ylabel("virtual seconds")
+    _seeds(middle, rates, lambda r: r.held_out_time)
     _points(middle, rates, lambda r: r.first, "o", "first look that is there", -0.08)
     _points(middle, rates, lambda r: r.tenth, "s", "tenth, as the authors", 0.08)
     _reach(middle, rates)
     right.set_title("Held-out loss in the end")
     right.set_ylabel(f"after {max(r.settings.max_time for r in runs):g} virtual seconds")
+    _seeds(right, rates, lambda r: r.value("held_out_loss"))
     _points(right, rates, lambda r: r.loss, "o", "", 0.0)
     for axes in figure.axes:
         axes.set_xlabel("ΔC, commits in a check period Γ")
         axes.set_xticks(range(0, 11, 2))
         axes.set_xlim(0, 10.6)
-    if any(not math.isnan(rate.first.mean) for rate in rates):
-        middle.legend(fontsize=7.5)
-    middle.set_ylim(bottom=0)
+    there = [i.mean for rate in rates for i in (rate.first, rate.tenth) if not math.isnan(i.mean)]
+    if there:
+        middle.legend(fontsize=7.5, loc="upper right")
+    middle.set_ylim(0, 1.5 * max(there) if there else None)
     look.note(figure, runs)
     return {"momentum": figure}
 
@@ -133,6 +137,14 @@ def _points(
         x, [i.mean for i in y], np.nan_to_num([i.half for i in y]), fmt=marker, capsize=2,
         color=COLOUR, markerfacecolor=COLOUR if marker == "o" else "white", label=label,
     )  # fmt: skip
+
+
+def _seeds(axes: Axes, rates: Sequence[Rate], number: Callable[[Result], float]) -> None:
+    """A line for each seed: what a seed does to all rates is no difference between them."""
+    for seed in sorted({r.seed for rate in rates for r in rate.runs}):
+        runs = [r for rate in rates for r in rate.runs if r.seed == seed]
+        x = [r.settings.commit_rate for r in runs]
+        axes.plot(x, [number(r) for r in runs], color="#9A9A9A", linewidth=0.7)
 
 
 def _reach(axes: Axes, rates: Sequence[Rate]) -> None:

@@ -1,7 +1,7 @@
 """Predicted against measured: a server and three workers on MPI ranks, and on the virtual cluster
-(group `mpi`).
+(groups `mpi` and, where `experiments.adsp.namespaces` was at work, `links`).
 
-The machines of `split`, twenty times as fast, by the wall clock. Expect the points close to the
+The machines of `split`, many times as fast, by the wall clock. Expect the points close to the
 identity: steps and commits a little fewer on ranks, for what a rank needs beside its delay is
 measured and not predicted.
 
@@ -25,7 +25,8 @@ TITLE = "Predicted and measured"
 SAYS = (
     "The virtual cluster predicts runs on MPI ranks that really sleep the same delays. Beside each "
     "point: by how much the prediction is off, in per cent of what was measured. An iteration is "
-    "as many commits as there are workers."
+    "as many commits as there are workers. Where a network is named, ranks are in network "
+    "namespaces behind links of that file's rates."
 )
 
 
@@ -43,7 +44,7 @@ PANELS = {
 
 @matplotlib.rc_context(STYLE)
 def draw(rows: list[dict[str, Any]]) -> dict[str, Figure]:
-    """One figure, a panel for each number."""
+    """One figure, named after the group, a panel for each number."""
     found = {name: prediction.points(rows, number) for name, (number, _) in PANELS.items()}
     runs = [r for p in found["An iteration"] for r in p.runs]
     if not runs:
@@ -57,7 +58,7 @@ def draw(rows: list[dict[str, Any]]) -> dict[str, Figure]:
         axes.set_ylabel(f"measured, {unit.format('wall')}")
         axes.tick_params(labelsize=7)
     look.note(figure, runs)
-    return {"mpi": figure}
+    return {runs[0].cell.partition("/")[0]: figure}
 
 
 if __name__ == "__main__":
