@@ -40,6 +40,8 @@ SAYS = (
     "seed. Bandwidth is what commits and models come to, without what wraps them on a wire."
 )
 
+MARKERS = "so^vD"
+
 Series = dict[str, dict[float, list[Result]]]
 """Algorithm → what grows → runs, both ascending."""
 Compare = Callable[[Series, str, float], Interval]
@@ -64,20 +66,17 @@ def gain(series: Series, algorithm: str, x: float) -> Interval:
 
 
 def ratio_to_least(series: Series, algorithm: str, x: float) -> Interval:
-    """Time over that at the least x."""
-    by_x = series[algorithm]
-    return _ratio(by_x[x], by_x[min(by_x)])
+    """Time over that at the least x of all."""
+    by_x, least = series[algorithm], _levels(series)[0]
+    return statistics.ratio(*(targets.arrivals(by_x.get(at, [])) for at in (x, least)))
 
 
-def _ratio(runs: list[Result], least: list[Result]) -> Interval:
-    return statistics.ratio(targets.arrivals(runs), targets.arrivals(least))
+def _levels(series: Series) -> list[float]:
+    return sorted({x for by_x in series.values() for x in by_x})
 
 
 class Sweep(NamedTuple):
-    """How a group is drawn.
-
-    `x`: what grows. `last`: the last panel's number, `name` in words. `shown`: methods in it.
-    """
+    """How a group is drawn: `x` is what grows, `last` the last panel's number, `name` its title."""
 
     label: str
     x: Callable[[Settings], float]
@@ -88,9 +87,9 @@ class Sweep(NamedTuple):
 
 SWEEPS = {
     "heterogeneity": Sweep("H", level, gain, "Saved by ADSP, tenth look", percent=True),
-    "scale": Sweep("workers", lambda s: s.workers, ratio_to_least, "Time / that of fewest"),
+    "scale": Sweep("workers", lambda s: s.workers, ratio_to_least, "Time / that of fewest workers"),
     "delay": Sweep(
-        "a commit takes longer by, s", extra_seconds, ratio_to_least, "Time / undelayed"
+        "a commit takes longer by, s", extra_seconds, ratio_to_least, "Time / that of least delay"
     ),
 }
 
@@ -129,7 +128,7 @@ def _figure(found: Series, sweep: Sweep) -> Figure:
         axes.set_ylim(0, top)
     first.set_ylabel("virtual seconds to the target")
     _last(last, found, sweep)
-    levels = sorted({x for by_x in found.values() for x in by_x})
+    levels = _levels(found)
     for axes in (first, tenth, last):
         axes.set_xticks(levels, [f"{x:g}" for x in levels])
         axes.set_xlabel(sweep.label)
@@ -142,7 +141,7 @@ def _figure(found: Series, sweep: Sweep) -> Figure:
 def _times(axes: Axes, found: Series, nth: int) -> None:
     for algorithm, by_x in found.items():
         numbers = {x: statistics.mean(targets.arrivals(runs, nth)) for x, runs in by_x.items()}
-        _line(axes, algorithm, numbers)
+        _line(axes, found, algorithm, numbers)
         for x, number in numbers.items():
             if math.isnan(number.mean):
                 axes.plot(
@@ -152,14 +151,18 @@ def _times(axes: Axes, found: Series, nth: int) -> None:
     axes.set_ylim(bottom=0)
 
 
-def _line(axes: Axes, algorithm: str, numbers: dict[float, Interval], factor: float = 1) -> None:
-    """Points joined where there are any; a method that has none keeps its place in the legend."""
-    line = look.LINES[algorithm]
+def _line(
+    axes: Axes, found: Series, algorithm: str, numbers: dict[float, Interval], factor: float = 1
+) -> None:
+    """A method's points, joined, a little beside those of the others, so that all whiskers show."""
+    levels, at = _levels(found), list(found).index(algorithm)
+    beside = 0.012 * (levels[-1] - levels[0]) * (at - (len(found) - 1) / 2)
     means = factor * np.array([number.mean for number in numbers.values()])
     halves = factor * np.nan_to_num([number.half for number in numbers.values()])
     axes.errorbar(
-        list(numbers), means, halves, marker="o", markersize=4, capsize=2.5, elinewidth=0.9,
-        label=TITLES[algorithm], **line,
+        np.array(list(numbers)) + beside, means, halves, marker=MARKERS[at % len(MARKERS)],
+        markersize=4.5, capsize=2.5, elinewidth=0.9, label=TITLES[algorithm],
+        **look.LINES[algorithm],
     )  # fmt: skip
 
 
@@ -169,11 +172,13 @@ def _last(axes: Axes, found: Series, sweep: Sweep) -> None:
         if sweep.last is gain and algorithm == "adsp":
             continue
         numbers = {x: sweep.last(found, algorithm, x) for x in by_x}
-        _line(axes, algorithm, numbers, factor)
+        _line(axes, found, algorithm, numbers, factor)
     axes.axhline(0 if sweep.percent else 1, **look.IDEAL)
     axes.set_ylabel("% of a method's time" if sweep.percent else "ratio of times, tenth look")
     axes.set_title(sweep.name)
-    if sweep.last is gain:
+    if sweep.last is not gain:
+        axes.set_ylim(bottom=0)
+    else:
         axes.plot(
             3.2, 100 * SOONER_THAN_FIXED_ADACOMM, "D", markersize=8, markeredgecolor="black",
             markerfacecolor="white", label="paper, Fixed ADACOMM, its CNN",
