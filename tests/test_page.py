@@ -12,7 +12,7 @@ from tests.made_up import row
 @pytest.mark.parametrize("paper", cells.PAPERS)
 def test_every_group_of_cells_has_a_module_that_draws_it(paper):
     groups = importlib.import_module(f"experiments.{paper}").FIGURES
-    assert set(groups) == {cell.group for cell in cells.load(paper)}
+    assert set(groups) >= {cell.group for cell in cells.load(paper)}
     for module in drawing.modules(paper).values():
         assert module.TITLE
         assert module.SAYS
