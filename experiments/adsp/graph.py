@@ -23,8 +23,11 @@ from experiments.rows import Row
 TITLE = "On a graph"
 SAYS = (
     "Loss of the mean of the workers' models, or of the server's, on samples that nobody trains "
-    "on. ADSP has a server here, the others have neighbours on a ring only."
+    "on. ADSP, in grey, has a server, the others have neighbours on a ring only."
 )
+
+LINES = look.LINES | {"adsp": {"color": "#777777", "linestyle": ":", "linewidth": 2.0}}
+"""ADSP is there for comparison only; elsewhere it has the line that is cb-DyBW's here."""
 
 
 @matplotlib.rc_context(STYLE)
@@ -41,7 +44,7 @@ def _loss(cells: Cells, found: list[Result]) -> Figure:
     figure = Figure(figsize=(look.FULL, 3.6))
     labels = {"seconds": "virtual seconds", "steps": "steps of all workers, in the model"}
     for axes, (column, label) in zip(figure.subplots(1, 2), labels.items(), strict=True):
-        targets.curves(axes, cells, column)
+        targets.curves(axes, cells, column, LINES)
         axes.set_xlabel(label)
     figure.axes[0].set_ylabel("held-out loss")
     targets.legend(figure)

@@ -177,7 +177,7 @@ def _last(axes: Axes, found: Series, sweep: Sweep) -> None:
     axes.set_ylabel("% of a method's time" if sweep.percent else "ratio of times, tenth look")
     axes.set_title(sweep.name)
     if sweep.last is not gain:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
     else:
         axes.plot(
             3.2, 100 * SOONER_THAN_FIXED_ADACOMM, "D", markersize=8, markeredgecolor="black",

@@ -70,9 +70,9 @@ def looked(runs: list[Result]) -> list[Result]:
     return [r for r in runs if len(r.looks["seconds"]) > 1]
 
 
-def curves(axes: Axes, cells: Cells, column: str) -> None:
+def curves(axes: Axes, cells: Cells, column: str, lines: dict[str, Any] = look.LINES) -> None:
     """Held-out loss against a column of the looks, mean and interval over seeds of each cell, and
-    the target."""
+    the target; `lines` by algorithm."""
     drawn = []
     for runs in cells.values():
         points = [(r.looks[column], r.looks["held_out_loss"]) for r in looked(runs)]
@@ -82,8 +82,8 @@ def curves(axes: Axes, cells: Cells, column: str) -> None:
         if column == "seconds":  # all look at the same times, until the first run ends
             points = [(x[:shortest], y[:shortest]) for x, y in points]
         band = statistics.band(points, points=400)
-        line = look.LINES[runs[0].settings.algorithm]
-        look.draw_band(axes, band, title(runs[0].settings), line)
+        s = runs[0].settings
+        look.draw_band(axes, band, title(s), lines[s.algorithm])
         drawn.append(band.mean)
     target = next(iter(cells.values()))[0].settings.target_loss
     axes.axhline(target, **look.IDEAL)
