@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cbdybw.commit_theory import heterogeneity
-from experiments.adsp import claims_learning, claims_time, verdicts
+from experiments.adsp import claims_learning, claims_pace, claims_time, verdicts
 from experiments.adsp.split import speeds
 from experiments.settings import Settings
 from tests.made_up_adsp import MACHINES, NEVER, run
@@ -121,7 +121,7 @@ def test_waiting_is_what_is_not_computing(share, verdict):
     own, bsp = run("split", "adsp", 20.0, workers=3), run("split", "bsp", 20.0, workers=3)
     own["result"]["computing_seconds"] = [200 * (1 - share)] * 3
     own["result"]["waiting_seconds"] = [200 * share] * 3
-    v = claims_time.no_waiting({"split": [own, bsp]})
+    v = claims_pace.no_waiting({"split": [own, bsp]})
     assert v["verdict"] == verdict
     assert f"M=3 · 2NN, MNIST, iid: {100 * share:.1f} % (n=1)" in v["ours"]
     assert "BSP 50.0 % (published 95.3%)" in v["ours"]
@@ -137,7 +137,7 @@ def test_steps_per_second_are_held_against_speeds_and_h(off, verdict):
     overhead = 0.02 + 19 * 4 * 8074 / 1.25e7
     bsp["result"]["gradients_used"] = 200 * 18 / (1 / float(v.min()) + overhead)
     rows = {"heterogeneity": [adsp, bsp]}
-    for claim in (claims_time.all_speeds_add_up, claims_time.faster_than_bsp_by_h):
+    for claim in (claims_pace.all_speeds_add_up, claims_pace.faster_than_bsp_by_h):
         judged = claim(rows)
         assert judged["verdict"] == verdict
         assert f"{100 * off:.1f} % (n=1)" in judged["ours"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.adsp import claims_learning, claims_time
+from experiments.adsp import claims_learning, claims_pace, claims_time
 from experiments.claims import Rows
 
 
 def judge(rows_by_group: Rows) -> list[dict[str, Any]]:
     """A verdict on every claim."""
-    return [test(rows_by_group) for test in (*claims_time.CLAIMS, *claims_learning.CLAIMS)]
+    modules = claims_time, claims_pace, claims_learning
+    return [test(rows_by_group) for module in modules for test in module.CLAIMS]
