@@ -2,7 +2,7 @@
 
     python -m experiments.benchmarks.adsp
 
-Run time about 5 minutes. Expected: 18 workers with the CNN cost at most 1.10 times their bare
+Run time about 6 minutes. Expected: 18 workers with the CNN cost at most 1.10 times their bare
 steps, 500 steps a side in all; one simulated day of 36 workers without learning takes less than 60
 seconds. Both are CPU time. Leaves with exit code 1 when a limit is missed.
 
