@@ -14,6 +14,6 @@ FIGURES = {
     "graph": "adsp.graph",
     "mpi": "adsp.mpi",
     "links": "adsp.mpi",
-    "rates": "cb_dybw.rate_search",
+    "rates": "adsp.rate_search",
 }
 """Group of cells → the module that draws it (see `experiments.drawing.modules`)."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.adsp import target_table
+from experiments.adsp import rates, target_table
 from experiments.cb_dybw import rate_search
 from experiments.page import Page, group_figures, table
 from experiments.rows import Row
@@ -36,7 +36,7 @@ def body(group: str, found: list[Row], folder: Path) -> str:
     """A group's figures, with the table of its times, or of the learning rates that it chose."""
     shown = group_figures(group, found, folder)
     if group == "rates":
-        return shown + table(rate_search.table(found), left=1)
+        return shown + table(rate_search.table(rates.choose(found)), left=1)
     if group in TIMED:
         return shown + table(target_table.table(found), left=target_table.WORDS)
     return shown

@@ -7,7 +7,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from experiments.cb_dybw import law_table, learning_table, rate_search
+from experiments.cb_dybw import law_table, learning_table, rate_search, rates
 from experiments.cb_dybw.learning import workloads
 from experiments.page import Page, figures, group_figures, table
 from experiments.rows import Row
@@ -22,7 +22,7 @@ def body(group: str, found: list[Row], folder: Path) -> str:
         return figures(folder.glob("prediction*.svg"))
     shown = group_figures(group, found, folder)
     if group == "rates":
-        return shown + table(rate_search.table(found), left=1)
+        return shown + table(rate_search.table(rates.choose(found)), left=1)
     return shown + (table(law_table.table(found), left=3) if group == "laws" else "")
 
 

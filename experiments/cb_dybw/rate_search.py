@@ -30,33 +30,37 @@ SAYS = (
 )
 COLUMNS = 3
 
+Chosen = dict[str, dict[str, dict[str, Any]]]
+"""Workload → algorithm → its `eta0`, and quantities of all that were tried, by η0."""
 
-@matplotlib.rc_context(STYLE)
+
 def draw(rows: list[dict[str, Any]]) -> dict[str, Figure]:
     """One figure with a panel for each workload."""
     found = [row for row in rows if row["seed"] in rates.SEEDS]
-    if not found:
-        return {}
-    chosen = rates.choose(found)
+    return figure(found, rates.choose(found), "train_loss") if found else {}
+
+
+@matplotlib.rc_context(STYLE)
+def figure(found: list[dict[str, Any]], chosen: Chosen, quantity: str) -> dict[str, Figure]:
+    """A panel for each workload: a quantity of each algorithm's by η0, the chosen η0 marked."""
     lines = -(-len(chosen) // COLUMNS)
-    figure = Figure(figsize=(look.FULL, 0.9 + 2.5 * lines))
-    panels = list(figure.subplots(lines, COLUMNS, squeeze=False).flat)
+    drawn = Figure(figsize=(look.FULL, 0.9 + 2.5 * lines))
+    panels = list(drawn.subplots(lines, COLUMNS, squeeze=False).flat)
     for axes, (workload, by_algorithm) in zip(panels, chosen.items(), strict=False):
-        _panel(axes, by_algorithm)
+        _panel(axes, by_algorithm, quantity)
         axes.set_title(workload, fontsize=8)
     for axes in panels[len(chosen) :]:
         axes.set_axis_off()
     handles = {
-        h.get_label(): h for axes in figure.axes for h in axes.lines if h.get_label()[0] != "_"
+        h.get_label(): h for axes in drawn.axes for h in axes.lines if h.get_label()[0] != "_"
     }
-    figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=6, fontsize=8)
-    look.note(figure, read(found), "b32: batch 32." if any("b32" in w for w in chosen) else "")
-    return {"rates": figure}
+    drawn.legend(handles=list(handles.values()), loc="outside upper center", ncols=6, fontsize=8)
+    look.note(drawn, read(found), "b32: batch 32." if any("b32" in w for w in chosen) else "")
+    return {"rates": drawn}
 
 
-def table(rows: list[dict[str, Any]]) -> list[list[str]]:
+def table(chosen: Chosen) -> list[list[str]]:
     """The chosen η0 by workload and algorithm; the first line holds the heads."""
-    chosen = rates.choose(rows)
     names = [a for a in TITLES if any(a in by_algorithm for by_algorithm in chosen.values())]
     lines = [["η0", *(TITLES[a] for a in names)]]
     for workload, by_algorithm in chosen.items():
@@ -65,10 +69,10 @@ def table(rows: list[dict[str, Any]]) -> list[list[str]]:
     return lines
 
 
-def _panel(axes: Axes, by_algorithm: dict[str, dict[str, Any]]) -> None:
+def _panel(axes: Axes, by_algorithm: dict[str, dict[str, Any]], quantity: str) -> None:
     for algorithm in [name for name in TITLES if name in by_algorithm]:
         found, line = by_algorithm[algorithm], look.LINES[algorithm]
-        loss = {eta0: x if x is not None else math.nan for eta0, x in found["train_loss"].items()}
+        loss = {eta0: x if x is not None else math.nan for eta0, x in found[quantity].items()}
         axes.plot(list(loss), list(loss.values()), marker=".", label=TITLES[algorithm], **line)
         axes.plot(
             found["eta0"], loss[found["eta0"]],

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def _finite(tried: dict[float, float]) -> dict[float, float | None]:
     return {eta0: loss if loss < math.inf else None for eta0, loss in sorted(tried.items())}
 
 
-def main(argv: list[str], path: Path = RATES) -> None:
+def main(argv: list[str], path: Path = RATES, choose: Callable[..., Any] = choose) -> None:
     """Read OUT/rates.jsonl, write the file of chosen rates."""
     with guard():
         found = rows.collected(Path(argv[1])) if len(argv) == 2 else {}
