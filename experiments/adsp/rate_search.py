@@ -25,7 +25,11 @@ SAYS = (
 def draw(rows: list[dict[str, Any]]) -> dict[str, Figure]:
     """One figure with a panel for each group of experiments."""
     found = [row for row in rows if row["seed"] in rates.SEEDS]
-    return rate_search.figure(found, rates.choose(found), "seconds") if found else {}
+    if not found:
+        return {}
+    figures = rate_search.figure(found, rates.choose(found), "seconds")
+    figures["rates"].axes[0].set_ylabel("time to the target (virtual s)")
+    return figures
 
 
 if __name__ == "__main__":
