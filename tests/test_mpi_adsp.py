@@ -15,14 +15,13 @@ WORKERS = 3
 FLAGS = {
     "workload": "quadratic:dim=20",
     "delay": "persistent:ranks=1,slowdown=3,base=0.005,jitter=0.2",
-    "time_factor": 0.005,  # Γ and a probe's window are 0.3 s, an epoch 5 s
-    "iterations": 10_000,
+    "time_factor": 0.01,  # Γ and a probe's window are 0.6 s, an epoch 10 s
     "eval_seconds": 0.2,
 }
 
 
-def train(tmp_path, algorithm, seconds, **flags):
-    told = FLAGS | {"algorithm": algorithm, "max_time": seconds, "run_dir": "run"} | flags
+def train(tmp_path, algorithm, **flags):
+    told = FLAGS | {"algorithm": algorithm, "run_dir": "run"} | flags
     process = on_ranks(WORKERS + 1, f"--workers={WORKERS}", cwd=tmp_path, **told)
     assert process.returncode == 0, process.stderr
     return result(process)
@@ -35,11 +34,11 @@ def spread(check_points):
 
 
 def test_adsp_commits_equally_often_waits_for_nobody_and_is_replayed(tmp_path):
-    done = train(tmp_path, "adsp", 4.0, commit_rate=2, checkpoint_every=20)
-    assert len(done["check_points"]) >= 12
+    done = train(tmp_path, "adsp", commit_rate=2, checkpoint_every=7, iterations=16)
+    assert len(done["check_points"]) >= 7
     assert spread(done["check_points"]) <= 1
     assert max(done["commits"]) - min(done["commits"]) <= 1
-    assert min(done["commits"]) > 20
+    assert done["iterations"] == 16
     fast, slow, other = done["steps"]
     assert 2 < fast / slow < 4
     assert 2 < other / slow < 4
@@ -52,14 +51,14 @@ def test_adsp_commits_equally_often_waits_for_nobody_and_is_replayed(tmp_path):
 
 
 def test_adsp_finds_its_rate_online(tmp_path):
-    done = train(tmp_path, "adsp", 4.0, reward_points=5)
+    done = train(tmp_path, "adsp", reward_points=5, max_time=2.0)
     assert len(done["probes"]) >= 2
     assert [probe[0] for probe in done["probes"][:2]] == [1, 2]
     assert replayed(replay=str(tmp_path / "run"))["probes"] == done["probes"]
 
 
 def test_fixed_adacomm_waits_for_the_slowest(tmp_path):
-    done = train(tmp_path, "fixed_adacomm", np.inf, tau=8, iterations=30, batch_tune=False)
+    done = train(tmp_path, "fixed_adacomm", tau=8, iterations=30)
     assert (done["iterations"], done["gradients_used"]) == (30, 30 * 8 * WORKERS)
     assert done["mean_iteration_seconds"] >= 8 * 3 * 0.005
     assert done["waiting_seconds"][0] > done["computing_seconds"][0]
@@ -67,25 +66,22 @@ def test_fixed_adacomm_waits_for_the_slowest(tmp_path):
 
 
 def test_adacomm_searches_first_and_then_trains(tmp_path):
-    done = train(tmp_path, "adacomm", 5.0)
+    done = train(tmp_path, "adacomm", iterations=10_000, max_time=6.0)
     assert [probe[1] for probe in done["probes"]] == [1, 5, 10, 20, 40, 60, 80, 100]
-    assert 8 * 0.3 <= done["search_seconds"] < 3.5
+    assert done["search_seconds"] >= 8 * 0.6
     assert replayed(replay=str(tmp_path / "run"))["replay_identical"]
 
 
 def test_the_others_go_on_without_a_worker_that_is_killed(tmp_path):
     """It was the third of three, at its 30th step: half a second after its start."""
-    flags = FLAGS | {"cluster": "mpi", "workers": WORKERS, "algorithm": "adsp"}
-    flags |= {"commit_rate": 2, "max_time": 4.0, "run_dir": str(tmp_path / "run")}
+    flags = FLAGS | {"cluster": "mpi", "workers": WORKERS, "algorithm": "adsp", "commit_rate": 2}
+    flags |= {"iterations": 12, "run_dir": str(tmp_path / "run")}
     run = start(WORKERS + 1, "lost_worker.py", *arguments(flags))
     assert not run.process_left
     done = json.loads(run.stdout.splitlines()[-1])
-    assert done["lost"] == [2]
-    assert done["status"] == "finished"
-    checks = np.array(done["check_points"])
-    assert checks[-1, 0] > 3.5
-    assert len(done["commits"]) == WORKERS - 1
+    assert (done["lost"], done["status"], done["iterations"]) == ([2], "finished", 12)
+    assert done["commits"][2] is None
+    assert sum(done["commits"][:2]) >= 12 * WORKERS - 2  # it had made one or two
     # The scheduler has forgotten it: the fewest commits are those of one that lives.
-    assert checks[-1, 2] > 20
-    assert spread(done["check_points"][4:]) <= 1
-    assert done["clock_seconds"] > 2
+    assert done["check_points"][-1][2] > 10
+    assert spread(done["check_points"][3:]) <= 1

@@ -26,7 +26,7 @@ def told(parts):
         if rank < WORKERS:
             whole.pushed[rank] = story.pushed[rank]
         else:
-            whole.updates[rank] = story.updates[rank]
+            whole.updates[rank], whole.commits[rank] = story.updates[rank], story.commits[rank]
     return whole
 
 
