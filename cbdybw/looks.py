@@ -8,6 +8,7 @@ is told, for until then nothing has changed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -41,6 +42,7 @@ class Looks:
         self._used = 0
         self._held: dict[int, np.ndarray] = {}
         self._next: dict[int, int] = {}
+        self._latest: tuple[dict[int, np.ndarray], float] = {}, math.nan
 
     def hold(self, rank: int, w: np.ndarray) -> None:
         """The estimate of `rank` at the start, or where a resumed run goes on."""
@@ -73,7 +75,7 @@ class Looks:
             estimates = self.copies.setdefault(n, {})
             estimates[rank] = self._held[rank]
             if self._loss is not None and len(estimates) == self._holders:
-                self.losses[n] = self._loss(self.copies.pop(n))
+                self.losses[n] = self._known_loss(self.copies.pop(n), self._loss)
 
     def merge(self, other: Looks) -> None:
         """Add what another process of the same run was told; one of them may have ended sooner."""
@@ -89,7 +91,17 @@ class Looks:
         """The losses that are missing, of looks to which all holders have come."""
         for n in sorted(self.copies):
             if len(self.copies[n]) == self._holders:
-                self.losses[n] = loss(self.copies.pop(n))
+                self.losses[n] = self._known_loss(self.copies.pop(n), loss)
+
+    def _known_loss(
+        self, estimates: dict[int, np.ndarray], loss: Callable[[dict[int, np.ndarray]], float]
+    ) -> float:
+        """Nothing has to be evaluated again where nothing has changed since the last look."""
+        before, known = self._latest
+        if before.keys() != estimates.keys() or any(before[r] is not estimates[r] for r in before):
+            known = loss(estimates)
+            self._latest = estimates, known
+        return known
 
     def table(self) -> np.ndarray:
         """Seconds, gradients used and loss of the looks, ascending, shape (n, 3)."""

@@ -76,18 +76,19 @@ def _of_workers(settings: Settings, recorder: Recorder, which: int) -> list[floa
 
 
 def _commits(settings: Settings, states: States) -> dict[str, Any]:
-    """What workers that commit say of themselves: steps taken and commits made, each worker's;
-    and their server: the search's end in seconds, where it came before training, C_target and the
-    range of commits at its check points, its probes (see `commits.table`)."""
+    """What workers that commit say of themselves: steps taken and commits made, each worker's,
+    None of one that was lost; and their server: the search's end in seconds, where it came before
+    training, C_target and the range of commits at its check points, its probes (see
+    `commits.table`)."""
     server = states[settings.ranks - 1].memory
-    workers = [states[r].memory for r in range(settings.workers) if r in states]
+    workers = [states[r].memory if r in states else None for r in range(settings.workers)]
     if settings.algorithm == "cb_adsp":
         return {"steps": [int(memory["steps"]) for memory in workers]}
-    if not any("counts" in memory for memory in workers):
+    if not any(memory and "counts" in memory for memory in workers):
         return {}
     return {
-        "steps": [int(memory["counts"][0]) for memory in workers],
-        "commits": [int(memory["counts"][2]) for memory in workers],
+        "steps": [memory and int(memory["counts"][0]) for memory in workers],
+        "commits": [memory and int(memory["counts"][2]) for memory in workers],
         "search_seconds": float(server.get("restarted", 0.0)),
         "check_points": server["checks"].tolist() if "checks" in server else None,
         "probes": [list(map(finite, row)) for row in server.get("probes", np.empty(0))],

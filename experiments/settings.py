@@ -11,10 +11,10 @@ from absl import flags
 
 from cbdybw import specs, topology
 from cbdybw.algorithms import ALGORITHMS
-from cbdybw.clusters import delays, network, trace
+from cbdybw.clusters import delays, network
 from cbdybw.errors import BadInput
-from cbdybw.learning.schedules import exponential_decay
 from cbdybw.learning.workloads import WORKLOADS
+from experiments import limits
 
 
 def _flag(default: Any, text: str, allowed: tuple[str, ...] = ()) -> Any:
@@ -127,8 +127,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         self._check_texts()
-        self._check_numbers()
-        self._check_combinations()
+        limits.check_numbers(self)
+        limits.check_combinations(self)
 
     def _check_texts(self) -> None:
         for field in dataclasses.fields(self):
@@ -142,98 +142,6 @@ class Settings:
                 )
             if allowed and value not in allowed:
                 raise BadInput(f"--{field.name}={value}: not known; use {' or '.join(allowed)}")
-
-    def _check_numbers(self) -> None:
-        for name, least, most in (
-            ("workers", 1, trace.MOST_RANKS),
-            ("servers", 1, trace.MOST_RANKS - self.workers),
-            ("backup_workers", 0, math.inf),
-            ("staleness", 0, math.inf),
-            ("local_steps", 1, math.inf),
-            ("pca", 0, math.inf),
-            ("batch_size", 1, math.inf),
-            ("iterations", 1, trace.MOST_ITERATIONS),
-            ("seed", 0, 2**32 - 1),  # what the generators of all libraries take
-            ("tau", 1, math.inf),
-            ("commit_rate", 0, math.inf),
-            ("reward_points", 3, math.inf),
-            ("eval_every", 0, math.inf),
-            ("checkpoint_every", 0, math.inf),
-        ):
-            value = getattr(self, name)
-            if not least <= value <= most:
-                use = f"{least} … {most}" if most < math.inf else f"{least} or more"
-                raise BadInput(f"--{name}={value}: use {use}")
-        if not self.max_time > 0:
-            raise BadInput(f"--max_time={self.max_time}: use seconds above 0")
-        for name in ("check_period", "probe_window", "search_epoch", "time_factor"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise BadInput(f"--{name}={getattr(self, name)}: use a finite number above 0")
-        for name, most in (
-            ("global_eta", math.inf),
-            ("server_momentum", 1),
-            ("eval_seconds", math.inf),
-        ):
-            value = getattr(self, name)
-            if not 0 <= value < most:
-                below = f" and below {most}" if most < math.inf else ""
-                raise BadInput(f"--{name}={value}: use a number from 0 up{below}")
-        if math.isnan(self.target_loss):
-            raise BadInput("--target_loss=nan: use a number")
-        exponential_decay(self.eta0, self.eta_decay, self.eta_decay_every, 1)
-
-    def _check_combinations(self) -> None:
-        row = ALGORITHMS[self.algorithm]
-        if self.policy not in row.policies:
-            given = "--clock" if self.policy == "paper" else "--straggler_policy"
-            raise BadInput(
-                f"{given}={self.policy}: not possible for --algorithm={self.algorithm}; "
-                f"use --straggler_policy={' or '.join(row.policies)}"
-            )
-        if self.combine == "cta" and row.family != "consensus":
-            raise BadInput(
-                f"--combine=cta: --algorithm={self.algorithm} has no mixing matrix; leave it out"
-            )
-        if self.algorithm == "ps_backup" and self.backup_workers >= self.workers:
-            raise BadInput(
-                f"--backup_workers={self.backup_workers}: of {self.workers} workers at least one "
-                f"has to be waited for; use at most {self.workers - 1}"
-            )
-        if row.searches and self.servers > 1:
-            raise BadInput(
-                f"--servers={self.servers}: the scheduler of --algorithm={self.algorithm} looks at "
-                "the whole model; use --servers=1"
-            )
-        if self.batch_tune and self.algorithm not in ("bsp", "fixed_adacomm"):
-            raise BadInput(
-                f"--batch_tune: --algorithm={self.algorithm} has minibatches of one size; "
-                "use bsp or fixed_adacomm"
-            )
-        if self.algorithm == "cb_adsp" and self.commit_rate == 0:
-            raise BadInput(
-                "--commit_rate=0: --algorithm=cb_adsp has no centre to search for it; "
-                "give a whole number from 1 up"
-            )
-        if self.clock == "paper" and self.cluster == "mpi":
-            raise BadInput("--clock=paper: exists on paper only; use --cluster=virtual")
-        if self.clock == "paper" and self.straggler_policy != "carry":
-            raise BadInput(
-                f"--clock=paper takes the place of --straggler_policy={self.straggler_policy}; "
-                "give one of them"
-            )
-        if self.network and self.cluster == "mpi":
-            raise BadInput(
-                f"--network={self.network}: a real network needs no model; use --cluster=virtual"
-            )
-        if self.replay and (self.cluster == "mpi" or self.resume):
-            given = "--cluster=mpi" if self.cluster == "mpi" else "--resume"
-            raise BadInput(
-                f"--replay={self.replay}: runs on the virtual cluster, from the start; "
-                f"leave out {given}"
-            )
-        if (self.resume or self.checkpoint_every) and not (self.run_dir or self.replay):
-            given = "--resume" if self.resume else f"--checkpoint_every={self.checkpoint_every}"
-            raise BadInput(f"{given}: there is no folder to keep checkpoints in; give --run_dir")
 
     @property
     def ranks(self) -> int:

@@ -69,6 +69,10 @@ def some_flags(seed: int) -> dict[str, Any]:
     row = ALGORITHMS[algorithm]
     policy = draw.choice(row.policies)
     by_the_clock = algorithm in ("adsp", "adsp_plus", "adsp_plus_plus", "cb_adsp")
+    own_steps = by_the_clock or algorithm in ("adacomm", "fixed_adacomm")
+    mixes = row.family == "consensus" and algorithm != "cb_adsp"
+    timer = draw.choice(["due", "restart"])
+    tunes = algorithm in ("bsp", "fixed_adacomm") and draw.random() < 0.5
     return {
         "workload": "quadratic:dim=3",
         "algorithm": algorithm,
@@ -76,22 +80,22 @@ def some_flags(seed: int) -> dict[str, Any]:
         "edge_rule": draw.choice(["one", "all"]),
         "clock": "paper" if policy == "paper" else "event",
         "straggler_policy": "carry" if policy == "paper" else policy,
-        "combine": draw.choice(["atc", "cta"]) if row.family == "consensus" else "atc",
-        "local_steps": draw.choice([1, 1, 3]),
+        "combine": draw.choice(["atc", "cta"]) if mixes else "atc",
+        "local_steps": 1 if own_steps or tunes else draw.choice([1, 1, 3]),
         "backup_workers": draw.choice([0, 1]),
         "staleness": draw.choice([0, 2]),
         "servers": 1 if row.searches else draw.choice([1, 3]),
         "tau": draw.choice([1, 4]),
         "commit_rate": draw.choice([1, 3] if algorithm == "cb_adsp" else [0, 2]),
-        "commit_timer": draw.choice(["due", "restart"]),
+        "commit_timer": timer,
         "check_period": draw.choice([2.0, 6.0]),
-        "probe_window": draw.choice([2.0, 4.0]),
+        "probe_window": 12.0 if timer == "restart" else draw.choice([2.0, 4.0]),
         "search_epoch": 20.0,
         "time_factor": draw.choice([1.0, 0.5]),
         "reward_points": draw.choice([3, 5]),
         "global_eta": draw.choice([0.0, 0.3]),
         "server_momentum": draw.choice([0.0, 0.5]),
-        "batch_tune": algorithm in ("bsp", "fixed_adacomm") and draw.random() < 0.5,
+        "batch_tune": tunes,
         "workers": draw.randint(2, 7),
         "graph": draw.choice(["ring", "path", "star", "complete", "erdos_renyi:p=0.9"]),
         "delay": draw.choice(

@@ -276,11 +276,18 @@ def _indices(problem: Ledger, marks: np.ndarray) -> dict[int, list[int]]:
     return found
 
 
-def _check_push(problem: Ledger, part: np.ndarray, j: int, push: Push, divisor: int) -> None:
+def _begun(story: Story, j: int, turn: int) -> int:
+    """The step of worker j from which η' counts where training began with this round."""
+    return next(push.begin for push in story.pushes[j] if push.turn >= turn)
+
+
+def _check_push(
+    problem: Ledger, part: np.ndarray, j: int, push: Push, begun: int, divisor: int = 1
+) -> None:
     """U_i is the sum of η' g over its steps, in this shard."""
     marks = np.zeros(len(part) - TAIL)
     marks[[j * problem.steps + c for c in push.indices]] = [
-        eta(c) / divisor * MARK for c in push.indices
+        eta(c - begun) / divisor * MARK for c in push.indices
     ]
     np.testing.assert_allclose(part[:-TAIL], marks, rtol=1e-5, atol=1e-9)
 
@@ -306,7 +313,8 @@ class Reference:
         push = self._next.take(j, self.turn)
         assert push.steps == use.gradients
         assert self.story.models[j][push.begin] == self._pulled[j]
-        _check_push(self.problem, push.u, j, push, self._divisor)
+        begun = _begun(self.story, j, self.turn)
+        _check_push(self.problem, push.u, j, push, begun, self._divisor)
         eta = self.scenario.plan.pace.eta or 1 / self.scenario.workers
         if order.momentum:
             self._v = order.momentum * self._v + eta * push.u
@@ -393,7 +401,7 @@ def _check_averages(
     """ADACOMM's servers average what all workers' τ steps have come to, in every round."""
     problem, n, servers = scenario.problem, scenario.workers, scenario.servers
     w = shards(problem.initial(np.random.default_rng(0)), servers)[shard]
-    first, turn, follower = w, 0, Follower(story, n)
+    first, turn, began, follower = w, 0, 0, Follower(story, n)
     tau = {"fixed_adacomm": scenario.plan.pace.tau}.get(scenario.algorithm, 1)
     mean = dict.fromkeys(range(n), 1 / n)
     for use in story.uses[n + shard]:
@@ -403,11 +411,11 @@ def _check_averages(
             parts = {j: shards(push.u, servers)[shard] for j, push in pushes.items()}
             for j, push in pushes.items():
                 assert push.steps == tau
-                _check_push(problem, parts[j], j, push, 1)
+                _check_push(problem, parts[j], j, push, _begun(story, j, began))
             w = w - combine(mean, parts)
             assert use.gradients == (n * tau if shard == 0 else 0)
         else:
-            w, side = first, "right"
+            w, side, began = first, "right", turn + 1
         assert use.w.tobytes() == w.tobytes()
         turn += 1
         if len(sights):

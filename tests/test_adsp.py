@@ -140,7 +140,7 @@ def test_a_timer_comes_back_from_its_memory():
     timer.commit(118.0)
     timer.hear(ANSWER, 120.25, commits=1)
     again = Timer(Pace(), timer.memory()["timer"])
-    assert vars(again) == vars(timer)
+    assert vars(again) | {"anew": False} == vars(timer)
 
 
 # The pace
@@ -315,6 +315,32 @@ def test_adsp_plus_plus_trains_with_what_its_search_has_found():
     np.testing.assert_allclose(reward, before - after)
     grown = np.diff([target for _, target, _, _ in result["check_points"]])
     assert set(grown[-10:]) == {rate[reward.argmax()]}
+
+
+@pytest.mark.parametrize("algorithm", ["adsp_plus", "adsp_plus_plus", "adacomm"])
+def test_each_probe_begins_with_the_first_learning_rate(algorithm):
+    """Without noise equal orders come to equal losses, whatever the rate has decayed to before."""
+    flags = {"workload": "quadratic:dim=4,sigma=0", "algorithm": algorithm, "workers": 3}
+    flags |= {"delay": "constant:mean=0.5", "eta0": 0.01, "eta_decay": 0.95, "iterations": 10**5}
+    done = run(**flags, max_time=5000.0)
+    again = run(**flags | {"eta_decay": 1.0}, max_time=5000.0)
+    first, last = done["probes"][0], done["probes"][-1]
+    assert first[:4] != last[:4]
+    falls = {tuple(p[:4]): p[4] for p in done["probes"]}
+    alike = {tuple(p[:4]): p[4] for p in again["probes"]}
+    # Over one window of a hundred and twenty steps δ^s takes a part off; over a whole search, all.
+    assert falls[tuple(last[:4])] > 0.2 * alike[tuple(last[:4])]
+    assert done["train_loss"] < 0.8 * first[6]
+
+
+@pytest.mark.parametrize("algorithm", FAMILY)
+def test_a_run_with_many_cuts_is_replayed_identically(tmp_path, algorithm):
+    """Where W - (W - W_i) is not W_i bit for bit."""
+    flags = {"workload": "quadratic:dim=200", "algorithm": algorithm, "workers": 4, "eta0": 0.1}
+    flags |= {"delay": "exponential:mean=1", "check_period": 20.0, "probe_window": 20.0, "tau": 3}
+    folder = str(tmp_path / "run")
+    run(**flags, iterations=20, checkpoint_every=3, run_dir=folder)
+    assert run(replay=folder)["replay_identical"]
 
 
 # Runs

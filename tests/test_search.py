@@ -38,7 +38,7 @@ def falling(pole, floor=0.0):
 
 def test_a_fixed_rate_is_announced_in_every_period_and_nothing_is_searched_for():
     course = Course(search.fixed_rate, Pace(rate=4, period=60))
-    assert course.order == (0, 0, 0.0, 1, 0.0, 1, False)
+    assert course.order == search.Order(0, blind=True)
     orders = [course.see(loss) for loss in (1.0, math.nan, 5.0)]
     assert {(order.seconds, order.rate) for order in orders} == {(60, 4)}
     assert course.journal == []

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from cbdybw.algorithms import search
-from cbdybw.algorithms.commits import Committer, Rhythm, Scheduler, Searcher, train
+from cbdybw.algorithms.commits import ANEW, Committer, Rhythm, Scheduler, Searcher, train
 from cbdybw.algorithms.plan import Plan, State
 from cbdybw.algorithms.rooms import PUSH, Shard, between_cuts
 from cbdybw.clusters.worker import Message, Worker
@@ -66,7 +66,8 @@ class Rounds(Rhythm):
         return steps >= self.tau
 
     def hear(self, m: Message, now: float, commits: int) -> None:
-        self.tau, self.size = m.body
+        self.tau, self.size, *more = m.body
+        self.anew = tuple(more) == ANEW
 
     def memory(self) -> dict[str, np.ndarray]:
         return {"rounds": np.array((self.size, self.tau))}
@@ -122,13 +123,13 @@ class Server(Shard):
             sizes = np.floor(pace.batch_size * shares + ROUNDING)
             memory |= {"sizes": np.maximum(1, sizes.astype(int)), "tuned": np.array(now)}
 
-    def go_on(self) -> None:
+    def go_on(self, more: tuple[int, ...] = ()) -> None:
         """The next round begins."""
         self._pushes = {}
         self.memory["round"] += 1
         index, tau = int(self.memory["round"]), int(self.memory["tau"])
         for i, size in zip(self.workers, self.memory["sizes"].tolist(), strict=True):
-            self.answer((i,), index, (tau, size))
+            self.answer((i,), index, (tau, size, *more))
 
     def check_point(self) -> None:
         """A τ for the rounds to come, which may begin with the first parameters."""
@@ -137,7 +138,7 @@ class Server(Shard):
         if order.restart:
             self.w = self.memory.get("first", self.w)
             self.commit(gradients=0)
-            self.go_on()
+            self.go_on(ANEW)
 
     def state(self) -> State:
         self.memory |= self._scheduler.memory()

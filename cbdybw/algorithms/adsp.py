@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from cbdybw.algorithms import search
-from cbdybw.algorithms.commits import TARGET, Committer, Rhythm, Scheduler, Searcher, train
+from cbdybw.algorithms.commits import ANEW, TARGET, Committer, Rhythm, Scheduler, Searcher, train
 from cbdybw.algorithms.plan import Pace, Plan, State
 from cbdybw.algorithms.rooms import PUSH, Shard, between_cuts
 from cbdybw.algorithms.search import Order
@@ -81,7 +81,7 @@ class Timer(Rhythm):
         else:
             if self._pushed > self._pulled:  # else it comes unasked, or after a cut
                 self.overhead = now - self._pushed
-            self._pulled = now
+            self._pulled, self.anew = now, m.body == ANEW
 
     @property
     def due(self) -> float:
@@ -175,7 +175,7 @@ class Server(Shard):
                 self.w, memory["velocity"] = memory["first"], np.zeros_like(self.w)
             self.commit(gradients=0)
             memory["round"] += 1
-            self.answer(sorted(self.living), int(memory["round"]))
+            self.answer(sorted(self.living), int(memory["round"]), ANEW)
 
     def state(self) -> State:
         self.memory |= self._scheduler.memory()

@@ -7,6 +7,7 @@ with U_i. A commit is its own: no worker waits for another unless the server let
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +22,8 @@ from cbdybw.mixing import descend
 from cbdybw.problem import Problem
 
 TARGET = Kind.TARGET
+ANEW = (1,)
+"""What a model says at the end of its body when it is the first one again."""
 
 Searcher = Callable[[Pace, list[Probe]], Search]
 """Begins a search that writes its probes into a journal."""
@@ -32,9 +35,10 @@ class Rhythm(ABC):
     Attributes:
         size: samples in the minibatches of this worker; 0: the workload's.
         divisor: the learning rate is η'/divisor.
+        anew: whether the last model was the first one again.
     """
 
-    size, divisor = 0, 1
+    size, divisor, anew = 0, 1, False
 
     @abstractmethod
     def is_over(self, now: float, steps: int) -> bool:
@@ -63,6 +67,7 @@ class Committer(Replica):
     Attributes:
         local: W_i, shape (dim,); `w` is the model that was pulled, `pending` a finished U_i.
         steps: minibatches so far; the next one's index.
+        begun: minibatches when training last began: η' counts from there.
         pulled: minibatches when the model was pulled.
         commits: pushes so far.
         seconds: of computing since the model was pulled.
@@ -71,8 +76,8 @@ class Committer(Replica):
     def __init__(self, worker: Worker, plan: Plan, state: State, rhythm: Rhythm):
         super().__init__(worker, plan, state)
         self.rhythm = rhythm
-        counts = state.memory.get("counts", (0, 0, 0, 0))
-        self.steps, self.pulled, self.commits, is_whole = map(int, counts)
+        counts = state.memory.get("counts", (0, 0, 0, 0, 0))
+        self.steps, self.pulled, self.commits, is_whole, self.begun = map(int, counts)
         self.seconds = float(state.memory.get("seconds", 0.0))
         self.local = self.w if state.gradient is None else self.w - state.gradient
         if not is_whole:
@@ -86,7 +91,7 @@ class Committer(Replica):
         begin = worker.now()
         g = await worker.compute(problem.gradient, self.local, batch, index=self.steps, work=work)
         self.seconds += worker.now() - begin
-        eta = self.plan.eta(self.steps) / self.rhythm.divisor
+        eta = self.plan.eta(self.steps - self.begun) / self.rhythm.divisor
         self.local = descend(self.local, eta, g)
         self.steps += 1
 
@@ -129,26 +134,33 @@ class Committer(Replica):
         super()._adopt()
         self.local, self.pulled, self.seconds = self.w, self.steps, 0.0
         self.rhythm.hear(answer, self.worker.now(), self.commits)
+        if self.rhythm.anew:
+            self.begun = self.steps
 
     async def come_to_cut(self) -> None:
         self.rhythm.rest()
         await super().come_to_cut()
         for m in self.worker.take(is_target):
             self.rhythm.hear(m, self.worker.now(), self.commits)
+        self._pause()
 
     async def come_to_end(self) -> None:
         """The server's last pushes are those that it gets before this."""
         for server in self.worker.servers:
             self.worker.send(server, Message(STOP, self.k, self.worker.rank))
+        self._pause()
+
+    def _pause(self) -> None:
+        """W_i goes on as W - U_i, here as in a resumed run: the same bits."""
+        self._made = self.pending if self.pending is not None else self.w - self.local
+        self.local = self.w - self._made
 
     def state(self) -> State:
-        """What lasts. W_i comes back as W - U_i, now and in a resumed run: the same bits."""
-        u = self.pending if self.pending is not None else self.w - self.local
-        self.local = self.w - u
-        counts = (self.steps, self.pulled, self.commits, self.pending is not None)
+        """What lasts."""
+        counts = (self.steps, self.pulled, self.commits, self.pending is not None, self.begun)
         memory = {"index": np.array(self.index), "counts": np.array(counts)}
         memory |= {"seconds": np.array(self.seconds), **self.rhythm.memory()}
-        return State(self.k, self.w, u, memory=memory)
+        return State(self.k, self.w, self._made, memory=memory)
 
 
 async def work(replica: Committer, problem: Problem) -> None:
@@ -195,7 +207,8 @@ class Scheduler:
     def look(self) -> Order:
         """Show the search the loss; what holds from now on."""
         shard = self._shard
-        sight = Sight(shard.worker.now(), self._problem.held_out_loss(shard.w))
+        loss = math.nan if self.order.blind else self._problem.held_out_loss(shard.w)
+        sight = Sight(shard.worker.now(), loss)
         self._sights.append(sight)
         self.order = self._search.send(sight)
         if self.order.restart:

@@ -36,6 +36,7 @@ class Order(NamedTuple):
         momentum: of the server.
         divisor: the workers' learning rate is η'/divisor.
         restart: begin from the first parameters again.
+        blind: the search does not ask for the loss, only to be woken.
     """
 
     seconds: float
@@ -45,6 +46,7 @@ class Order(NamedTuple):
     momentum: float = 0.0
     divisor: int = 1
     restart: bool = False
+    blind: bool = False
 
 
 class Sight(NamedTuple):
@@ -77,9 +79,9 @@ def nothing(pace: Pace, journal: list[Probe]) -> Search:
 
 def fixed_rate(pace: Pace, journal: list[Probe]) -> Search:
     """ΔC = `pace.rate` commits in every period: nothing is searched for."""
-    yield Order(0)
+    yield Order(0, blind=True)
     while True:
-        yield Order(pace.period, pace.rate, momentum=pace.momentum)
+        yield Order(pace.period, pace.rate, momentum=pace.momentum, blind=True)
 
 
 def adsp(pace: Pace, journal: list[Probe]) -> Search:
