@@ -19,7 +19,7 @@ A row has
                         line, and the traceback or what the ranks said
 
 durations and backup_workers are absent from runs of more than 1,000 iterations, backup_workers also
-where nobody is left out. Numbers in lists have five significant digits.
+where nobody is left out. Numbers in lists have five significant digits, at the looks nine.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def ended(run: Run, outcome: Outcome) -> Row:
     if "looks" in outcome.arrays:
         columns = outcome.arrays["looks"].T.tolist()
         row["looks"] = {
-            name: _short(map(finite, column)) for name, column in zip(LOOKS, columns, strict=True)
+            name: _short(map(finite, column), digits=9)  # a target may lie between five of them
+            for name, column in zip(LOOKS, columns, strict=True)
         }
     searches = run.cell.group == "rates"  # for a loss; how long iterations last is no part of it
     if len(outcome.arrays["last_close"]) <= LONGEST and not searches:
@@ -117,8 +118,10 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return None if not values or None in values else float(np.mean(values))
 
 
-def _short(values: Iterable[float | None]) -> list[float | None]:
-    return [None if v is None else v if isinstance(v, int) else float(f"{v:.5g}") for v in values]
+def _short(values: Iterable[float | None], digits: int = 5) -> list[float | None]:
+    return [
+        None if v is None else v if isinstance(v, int) else float(f"{v:.{digits}g}") for v in values
+    ]
 
 
 class Store:
