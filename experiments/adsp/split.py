@@ -217,9 +217,9 @@ def _bar(axes: Axes, row: int, split: Shares) -> None:
             xerr=None if math.isnan(part.low) or name == "waiting" else part.half,
             error_kw={"elinewidth": 0.8, "capsize": 2, "ecolor": "black"},
         )  # fmt: skip
-        if part.mean > 12:
+        if part.mean > 12:  # in the middle, away from the published marks
             axes.text(
-                left + 1, row, part.plus_minus(), va="center", fontsize=8,
+                left + part.mean / 2, row, part.plus_minus(), va="center", ha="center", fontsize=8,
                 color="white" if name == "computing" else "black",
             )  # fmt: skip
         left += part.mean
