@@ -37,7 +37,7 @@ def test_every_commit_is_used_once_and_what_the_server_has_is_what_they_come_to(
         check(scenario, simulation_adsp.run(scenario))
 
 
-@pytest.mark.parametrize("seed", range(1000, 1100))
+@pytest.mark.parametrize("seed", range(1000, 1150))
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(seed):
     scenario = draw(seed)
     with shown(scenario):
