@@ -104,7 +104,10 @@ class Settings:
     eta_decay: float = _flag(0.95, "δ of the learning rate η0·δ^k")
     eta_decay_every: str = _flag("epoch", "what k counts in η0·δ^k", ("epoch", "iteration"))
     iterations: int = _flag(200, "K")
-    max_time: float = _flag(math.inf, "seconds on the cluster's clock after which to stop")
+    max_time: float = _flag(
+        math.inf,
+        "seconds on the cluster's clock after which to stop; an iteration that all wait for is completed",
+    )
     target_loss: float = _flag(
         -math.inf,
         "report the time to this training loss, with --eval_seconds also to this held-out loss; "
