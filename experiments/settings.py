@@ -106,7 +106,8 @@ class Settings:
     iterations: int = _flag(200, "K")
     max_time: float = _flag(
         math.inf,
-        "seconds on the cluster's clock after which to stop; an iteration that all wait for is completed",
+        "seconds on the cluster's clock after which to stop; an iteration that all wait for is "
+        "completed",
     )
     target_loss: float = _flag(
         -math.inf,
