@@ -12,6 +12,8 @@ pytestmark = pytest.mark.mpi
 LAST = 30  # iterations of programs/losses.py
 GOES_ON = r"rank {} was lost in iteration \d+; the others go on"
 NO_CUTS = "no checkpoints from now on: a rank was lost"
+RUNTIME = re.compile(r"\[\S+:\d+\] pmix_ptl_base: send_msg: write failed: .*")
+"""What Open MPI's own processes may say, rarely, of ranks that have left without MPI_Finalize."""
 
 
 def lose(rank, when, seed):
@@ -41,7 +43,7 @@ def test_the_others_finish_when_a_worker_dies(when, cuts, seed):
     assert estimates == [LAST, LAST]  # every push was answered
     assert pushes.pop(str(lost)) <= LAST
     assert set(pushes.values()) == {LAST}
-    first, *rest = run.stderr.splitlines()
+    first, *rest = (line for line in run.stderr.splitlines() if not RUNTIME.fullmatch(line))
     assert re.fullmatch(GOES_ON.format(lost), first)
     if not cuts:
         assert told["counting"] == [10, 20, 30]
