@@ -13,9 +13,26 @@ from typing import Any
 
 import numpy as np
 
-from cbdybw.algorithms.plan import State
+from cbdybw.algorithms.plan import Plan, State
 from cbdybw.clusters.trace import Trace
 from cbdybw.clusters.virtual import VirtualCluster
+
+
+@dataclass(frozen=True)
+class Served:
+    """All that a run with parameter servers depends on, beside the algorithm's code."""
+
+    seed: int
+    algorithm: str
+    plan: Plan
+    servers: int
+    law: str
+    network: dict[str, Any]
+
+    @property
+    def workers(self) -> int:
+        """Those that learn."""
+        return self.plan.workers
 
 
 @dataclass

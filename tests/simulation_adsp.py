@@ -27,7 +27,7 @@ from cbdybw.clusters.virtual import VirtualCluster
 from cbdybw.clusters.worker import Kind
 from cbdybw.mixing import combine, descend
 from tests import simulation
-from tests.drawn import Cut, Saved, alone
+from tests.drawn import Cut, Saved, Served, alone
 from tests.simulation_server import MARK, TAIL, Ledger, eta, first_states
 
 AVERAGING = ("adacomm", "fixed_adacomm", "bsp")
@@ -113,21 +113,7 @@ class Story:
             worker.send, worker.compute = noted_send, noted_compute
 
 
-@dataclass(frozen=True)
-class Scenario:
-    """All that a run depends on, beside the algorithm's code."""
-
-    seed: int
-    algorithm: str
-    plan: Plan
-    servers: int
-    law: str
-    network: dict[str, Any]
-
-    @property
-    def workers(self) -> int:
-        return self.plan.workers
-
+class Scenario(Served):
     @property
     def command(self) -> str:
         return f"python -m tests.simulation_adsp --seed={self.seed}"

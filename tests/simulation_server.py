@@ -25,7 +25,7 @@ from cbdybw.clusters.network import Network
 from cbdybw.clusters.virtual import VirtualCluster
 from cbdybw.clusters.worker import INTERRUPTED, Kind, keyed_rng
 from tests import simulation
-from tests.drawn import Cut, Saved, alone
+from tests.drawn import Cut, Saved, Served, alone
 
 NAMES = ("bsp", "asp", "ssp", "ps_backup", "dbw")
 TAIL = 4  # coordinates of each shard that are learnt
@@ -124,21 +124,7 @@ class Story:
             worker.send, worker.compute = noted_send, noted_compute
 
 
-@dataclass(frozen=True)
-class Scenario:
-    """All that a run depends on, beside the algorithm's code."""
-
-    seed: int
-    algorithm: str
-    plan: Plan
-    servers: int
-    law: str
-    network: dict[str, Any]
-
-    @property
-    def workers(self) -> int:
-        return self.plan.workers
-
+class Scenario(Served):
     @property
     def command(self) -> str:
         return f"python -m tests.simulation_server --seed={self.seed}"

@@ -167,7 +167,9 @@ def test_saved_time_is_drawn_against_h_with_the_published_point():
         for algorithm, times in (("adsp", (42.0, 42.0)), ("fixed_adacomm", (82.0, NEVER)))
         for h, at in zip((1.45, 3.2), times, strict=True)
     ]
-    figure = sweeps.draw(rows)["heterogeneity-1-target"]
+    figures = sweeps.draw(rows)
+    assert figures.keys() == {"heterogeneity-1-target", "heterogeneity-2-machines"}
+    figure = figures["heterogeneity-1-target"]
     assert lines(figure, 1)["ADSP"] == pytest.approx(np.array([[1.45, 60], [3.2, 60]]), abs=0.02)
     saved = lines(figure, 2)
     assert saved["Fixed ADACOMM"][0] == pytest.approx((1.45, 40.0), abs=0.02)

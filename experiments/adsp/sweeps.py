@@ -23,7 +23,7 @@ from cbdybw import specs
 from cbdybw.clusters import machines
 from experiments import alone, look, statistics
 from experiments.adsp import bandwidth, targets
-from experiments.adsp.machines import EIGHTEEN
+from experiments.adsp import machines as time_model
 from experiments.adsp.published import SOONER_THAN_FIXED_ADACOMM
 from experiments.figures import STYLE
 from experiments.reading import Result, read
@@ -37,7 +37,8 @@ SAYS = (
     "Virtual seconds to the same loss target for all methods, to the first and to the tenth look "
     "at it, and what they come to by the tenth. A cross at the top: not every seed gets there in "
     "the time of the run. Whiskers are 95 % intervals over seeds; comparisons are made seed by "
-    "seed. Bandwidth is what commits and models come to, without what wraps them on a wire."
+    "seed. The machines are a model: types and levels of H are the authors' [code], speeds are "
+    "ours. Bandwidth is what commits and models come to, without what wraps them on a wire."
 )
 
 MARKERS = "so^vD"
@@ -56,7 +57,7 @@ def level(s: Settings) -> float:
 def extra_seconds(s: Settings) -> float:
     """By how much a commit, push and pull, takes longer than the machines' links make it."""
     latency = float(specs.parse(s.network, "--network")[1]["latency"])
-    return round(2 * (latency - machines.load(EIGHTEEN).latency), 6)
+    return round(2 * (latency - machines.load(time_model.EIGHTEEN).latency), 6)
 
 
 def gain(series: Series, algorithm: str, x: float) -> Interval:
@@ -105,13 +106,16 @@ def series(rows: list[Row], x: Callable[[Settings], float]) -> Series:
 
 @matplotlib.rc_context(STYLE)
 def draw(rows: list[Row]) -> dict[str, Figure]:
-    """A figure of times for the group; of `scale` one of bandwidth besides."""
+    """A figure of times for the group; of `heterogeneity` the machines besides, of `scale` the
+    bandwidth."""
     group = rows[0]["cell"].partition("/")[0]
     sweep = SWEEPS[group]
     found = series(rows, sweep.x)
     if not found:
         return {}
     figures = {f"{group}-1-target": _figure(found, sweep)}
+    if group == "heterogeneity":
+        figures["heterogeneity-2-machines"] = time_model.draw()
     if group == "scale":
         figures["scale-2-bandwidth"] = bandwidth.figure(found)
     return figures
