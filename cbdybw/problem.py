@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from cbdybw.scar.blocks import Blocks, Distance
+
 HELD_OUT = 10
 """Minibatches of the test set over which ADSP takes its global loss."""
 
@@ -53,6 +55,46 @@ class Problem(Protocol):
         The sample, HELD_OUT minibatches or the whole test set where that is smaller, is drawn once
         by the seed; nobody trains on it. A function of `w` alone, cheap beside `evaluate`.
         """
+
+
+class Iterated(Protocol):
+    """An iterative-convergent problem: x(k+1) = f(x(k)), with f made of what n workers contribute
+    side by side, and parameters in blocks (SCAR, arXiv 1810.07354, section 2):
+
+        f(x) = x + Σ_j part(x, j, n, k), summed in the order of j
+
+    `x` is one flat float32 vector of `dim` values, as everywhere; what is drawn at random is a pure
+    function of the seed, j, n and k, so perturbed and unperturbed runs have common random numbers.
+
+    Attributes:
+        dim: values of x.
+        blocks: what of x is lost, saved and restored as one.
+        distance: how far blocks are from what is saved of them.
+    """
+
+    dim: int
+    blocks: Blocks
+    distance: Distance
+
+    def initial(self, rng: np.random.Generator) -> np.ndarray:
+        """x(0), shape (dim,)."""
+
+    def part(self, x: np.ndarray, j: int, n: int, k: int) -> np.ndarray:
+        """What worker number j of n adds to x in iteration k, shape (dim,); `x` stays as it is."""
+
+    def criterion(self, x: np.ndarray) -> float:
+        """What falls to its least value as x converges: a loss, a negative log-likelihood."""
+
+    def evaluate(self, w: np.ndarray) -> Evaluation:
+        """The criterion, and the share of test samples misclassified (0 where there are none)."""
+
+
+def iterate(problem: Iterated, x: np.ndarray, k: int, n: int = 1) -> np.ndarray:
+    """f(x) of iteration k with n workers, as a new vector."""
+    after = x.copy()
+    for j in range(n):
+        after += problem.part(x, j, n, k)
+    return after
 
 
 class Weightless:

@@ -1,0 +1,113 @@
+"""Parameters as blocks: what is lost, saved and restored as one.
+
+Source: SCAR (arXiv 1810.07354), sections 4.1 and 4.2. A block is a row of a weight matrix, a
+topic assignment of one document, a shard of a tensor, a layer: consecutive values of the flat
+vector x of all parameters. Sets of arrays are laid out one after the other (`Blocks.of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+
+import numpy as np
+
+Distance = Callable[[np.ndarray, np.ndarray, "Blocks"], np.ndarray]
+"""(x, saved, blocks) → how far each block of x is from what is saved of it, shape (n,)."""
+
+
+class Blocks:
+    """n blocks of consecutive values of a vector.
+
+    Args:
+        sizes: values of each block, shape (n,), none below 1.
+    """
+
+    def __init__(self, sizes: Sequence[int] | np.ndarray):
+        self.sizes = np.array(sizes, np.int64)
+        if self.sizes.ndim != 1 or not len(self.sizes) or self.sizes.min() < 1:
+            raise ValueError("blocks have at least one value each, and there is at least one")
+        self.ends = np.cumsum(self.sizes)
+        self.starts = self.ends - self.sizes
+        self.dim = int(self.ends[-1])
+
+    @classmethod
+    def rows(cls, rows: int, columns: int) -> Blocks:
+        """The rows of a matrix, (rows, columns)."""
+        return cls(np.full(rows, columns))
+
+    @classmethod
+    def shards(cls, dim: int, n: int) -> Blocks:
+        """n shards of a vector of `dim` values, whose sizes differ by one at most."""
+        return cls([len(part) for part in np.array_split(np.empty(dim, np.bool_), min(n, dim))])
+
+    @classmethod
+    def of(cls, arrays: Iterable[np.ndarray], by: str = "array") -> Blocks:
+        """Of several arrays, laid out one after the other: each one a block ("array", as in
+        "by layer"), or each of its rows ("row": slices along the first axis)."""
+        sizes: list[int] = []
+        for array in arrays:
+            rows = array.shape[0] if by == "row" and array.ndim > 1 else 1
+            sizes += [array.size // rows] * rows
+        return cls(sizes)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @cached_property
+    def size(self) -> int:
+        """Values of every block where they are all alike, else 0."""
+        return int(self.sizes[0]) if (self.sizes == self.sizes[0]).all() else 0
+
+    def subset(self, members: np.ndarray) -> Blocks:
+        """These blocks as blocks of the vector that `take` packs them into."""
+        return Blocks(self.sizes[members])
+
+    def take(self, x: np.ndarray, members: np.ndarray) -> np.ndarray:
+        """The values of blocks `members` of x, packed one block after the other, as a new array."""
+        if self.size:
+            return x.reshape(-1, self.size)[members].reshape(-1)
+        return x[self._values(members)]
+
+    def put(self, x: np.ndarray, members: np.ndarray, packed: np.ndarray) -> None:
+        """Set blocks `members` of x, in place, to what `take` packed."""
+        if self.size:
+            x.reshape(-1, self.size)[members] = packed.reshape(-1, self.size)
+        else:
+            x[self._values(members)] = packed
+
+    def _values(self, members: np.ndarray) -> np.ndarray:
+        """The places in x of the values of these blocks."""
+        sizes = self.sizes[members]
+        ends = np.cumsum(sizes)
+        shift = np.repeat(self.starts[members] - (ends - sizes), sizes)
+        return shift + np.arange(ends[-1] if len(ends) else 0)
+
+
+def partition(n: int, parts: int, rng: np.random.Generator) -> np.ndarray:
+    """Blocks dealt out at random, equally many to each part but for one: block → part, (n,)."""
+    dealt = np.empty(n, np.int64)
+    dealt[rng.permutation(n)] = np.arange(n) % parts
+    return dealt
+
+
+def euclidean(x: np.ndarray, saved: np.ndarray, blocks: Blocks) -> np.ndarray:
+    """‖x_i - saved_i‖ of every block i, shape (n,): the distance of most models."""
+    change = x - saved
+    if blocks.size:
+        rows = change.reshape(-1, blocks.size)
+        return np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return np.sqrt(np.add.reduceat(change * change, blocks.starts))
+
+
+def total_variation(topics: int) -> Distance:
+    """The distance of topic assignments: for every block (a document, whose values are topics
+    0 … topics-1) the total variation between its distributions of topics, times its length."""
+
+    def distance(x: np.ndarray, saved: np.ndarray, blocks: Blocks) -> np.ndarray:
+        row = np.repeat(np.arange(len(blocks)) * topics, blocks.sizes)
+        n = len(blocks) * topics
+        now, then = (np.bincount(row + z.astype(np.int64), minlength=n) for z in (x, saved))
+        return 0.5 * np.abs(now - then).reshape(-1, topics).sum(1)
+
+    return distance
