@@ -69,8 +69,16 @@ def write(
     A path instead of an array is a .npy file that another set has already; it is shared. `about`
     becomes part of the manifest; it names at least `dataset` and `classes`.
     """
+    arrays = {**arrays, "partition.npy": np.concatenate(parts)}
+    return write_arrays(folder, arrays, {**about, "partition_sizes": [len(p) for p in parts]})
+
+
+def write_arrays(
+    folder: Path, arrays: Mapping[str, np.ndarray | Path], about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write `arrays` into `folder` as `write` does, with any names and no parts."""
     files = {}
-    for name, content in {**arrays, "partition.npy": np.concatenate(parts)}.items():
+    for name, content in arrays.items():
         if isinstance(content, Path):
             atomic.link(content, folder / name)
             array = atomic.open_array(content)
@@ -85,7 +93,6 @@ def write(
     manifest = {
         "format": FORMAT,
         **about,
-        "partition_sizes": [len(part) for part in parts],
         "files": files,
         "sha256": hashlib.sha256("".join(f["sha256"] for f in files.values()).encode()).hexdigest(),
     }
@@ -95,9 +102,7 @@ def write(
 
 def load(folder: str | os.PathLike) -> Dataset:
     """The data set in `folder`; BadInput names the file that is missing or damaged."""
-    folder = Path(folder)
-    manifest = read_manifest(folder)
-    arrays = {name: _open(folder / name, facts) for name, facts in manifest["files"].items()}
+    arrays, manifest = load_arrays(folder)
     ends = np.cumsum(manifest["partition_sizes"])[:-1]
     return Dataset(
         name=manifest["dataset"],
@@ -109,6 +114,15 @@ def load(folder: str | os.PathLike) -> Dataset:
         classes=manifest["classes"],
         manifest=manifest,
     )
+
+
+def load_arrays(folder: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays in `folder` by the names of their files, memory-mapped, and the manifest."""
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    return {
+        name: _open(folder / name, facts) for name, facts in manifest["files"].items()
+    }, manifest
 
 
 def read_manifest(folder: str | os.PathLike) -> dict[str, Any]:
