@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any
-
-from absl import flags
 
 from cbdybw import specs, topology
 from cbdybw.algorithms import ALGORITHMS
 from cbdybw.clusters import delays, network
-from cbdybw.errors import BadInput
 from cbdybw.learning.workloads import WORKLOADS
 from experiments import limits
+from experiments.flagged import Flagged, parse_flags
+from experiments.flagged import flag as _flag
 
-
-def _flag(default: Any, text: str, allowed: tuple[str, ...] = ()) -> Any:
-    return dataclasses.field(default=default, metadata={"help": text, "allowed": allowed})
+__all__ = ["Settings", "define_flags", "from_flagfile", "from_flags", "parse_flags"]
 
 
 def _table(text: str, rows: str) -> str:
@@ -31,7 +26,7 @@ def _algorithms() -> str:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Flagged):
     """One field a flag; the metadata holds the flag's help and its allowed values."""
 
     cluster: str = _flag("virtual", "where to run", ("virtual", "mpi"))
@@ -130,22 +125,9 @@ class Settings:
     replay: str = _flag("", "a recorded run to run again on the virtual cluster, event by event")
 
     def __post_init__(self) -> None:
-        self._check_texts()
+        self.check_texts()
         limits.check_numbers(self)
         limits.check_combinations(self)
-
-    def _check_texts(self) -> None:
-        for field in dataclasses.fields(self):
-            value, allowed = getattr(self, field.name), field.metadata["allowed"]
-            if field.type != "str":
-                continue
-            if not value.isprintable() or value != value.strip():
-                raise BadInput(
-                    f"--{field.name}={value!r}: would not survive in a flagfile; use printable "
-                    "characters without blanks at either end"
-                )
-            if allowed and value not in allowed:
-                raise BadInput(f"--{field.name}={value}: not known; use {' or '.join(allowed)}")
 
     @property
     def ranks(self) -> int:
@@ -158,73 +140,7 @@ class Settings:
         """What a straggler does: the straggler policy, or the paper's reading of it."""
         return "paper" if self.clock == "paper" else self.straggler_policy
 
-    def differing(self, other: Settings, besides: tuple[str, ...]) -> list[str]:
-        """Flags of this one whose value is not the other's, without those in `besides`."""
-        return [
-            f"--{field.name}={_text(getattr(self, field.name))}"
-            for field in _FIELDS
-            if field.name not in besides and getattr(self, field.name) != getattr(other, field.name)
-        ]
 
-    def flagfile(self) -> str:
-        """The flags as lines of a --flagfile, in full; reading them gives the same settings."""
-        values = dataclasses.asdict(self)
-        return "".join(f"--{name}={_text(value)}\n" for name, value in values.items())
-
-
-_FIELDS = dataclasses.fields(Settings)
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
-    """Define a flag for every field of Settings."""
-    define = {
-        "str": flags.DEFINE_string,
-        "int": flags.DEFINE_integer,
-        "float": flags.DEFINE_float,
-        "bool": flags.DEFINE_bool,
-    }
-    for field in _FIELDS:
-        allowed = field.metadata["allowed"]
-        text = field.metadata["help"] + (f" ({', '.join(allowed)})" if allowed else "")
-        define[field.type](field.name, field.default, text, flag_values=values)
-
-
-def parse_flags(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> list[str]:
-    """absl's parser, whose complaints become BadInput."""
-    try:
-        rest = values(argv)
-    except UnicodeDecodeError:
-        raise BadInput("--flagfile: not a text file; give one with a flag on each line") from None
-    except flags.Error as error:
-        raise BadInput(" ".join(str(error).split())) from None
-    if rest[1:]:
-        raise BadInput(f"{rest[1]}: not a flag; write --name=value")
-    return rest
-
-
-def from_flags(values: flags.FlagValues = flags.FLAGS) -> Settings:
-    """The settings that the parsed flags give."""
-    return Settings(**{field.name: values[field.name].value for field in _FIELDS})
-
-
-def from_flagfile(text: str) -> Settings:
-    """The settings that a flag file gives: `Settings.flagfile` names all flags, one written by
-    hand may name some of them, a line each, among blank lines and comments (#)."""
-    read = {"str": str, "int": int, "float": float, "bool": {"true": True, "false": False}.get}
-    types = {field.name: field.type for field in _FIELDS}
-    values = {}
-    for line in text.splitlines():
-        if not line.strip() or line.startswith("#"):
-            continue
-        name, _, value = line.removeprefix("--").partition("=")
-        if name not in types:
-            raise BadInput(f"{line}: no flag of this version; record the run again")
-        try:
-            values[name] = read[types[name]](value)
-        except ValueError:
-            raise BadInput(f"{line}: {value!r} is no {types[name]}; run it again") from None
-    return Settings(**values)
+define_flags = Settings.define_flags
+from_flags = Settings.from_flags
+from_flagfile = Settings.from_flagfile
