@@ -19,3 +19,10 @@ class PeerLost(RuntimeError):
 
 class Stalled(RuntimeError):
     """No worker can make progress; the message says who waits for what."""
+
+
+class CheckpointFailed(RuntimeError):
+    """A running checkpoint could not be written; what was durable before is still there.
+
+    The message is one line: the file, why, and what to change.
+    """
