@@ -6,11 +6,13 @@ A paper's cells.py makes `Row`s; `python -m experiments.PAPER.cells` calls `rewr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cbdybw.storage import atomic
-from experiments.settings import Settings
+from experiments import kinds
+from experiments.flagged import Flagged
 
 UNKNOWN = "nothing is known beforehand"
 
@@ -23,30 +25,34 @@ class Row(NamedTuple):
         scales: scale → how many seeds, from 0, or which ones, ascending and without gaps.
         flags: those that matter; what is a default is not written.
         expected: what the paper, or theory, says of it.
+        kind: what its runs do, one of `experiments.kinds`.
     """
 
     name: str
     scales: dict[str, int | Sequence[int]]
     flags: dict[str, Any]
     expected: str = UNKNOWN
+    kind: str = "train"
 
 
-def texts(rows: Iterable[tuple[str, Row]], seconds: Callable[[Settings], float]) -> dict[str, str]:
+def texts(rows: Iterable[tuple[str, Row]], seconds: Callable[[Flagged], float]) -> dict[str, str]:
     """GROUP/NAME.flags → content, of (group, row); `seconds` tells roughly how long a run takes on
     one core. BadInput where flags do not go together."""
     return {f"{group}/{row.name}.flags": _text(group, row, seconds) for group, row in rows}
 
 
-def _text(group: str, row: Row, seconds: Callable[[Settings], float]) -> str:
-    settings = Settings(**row.flags)
+def _text(group: str, row: Row, seconds: Callable[[Flagged], float]) -> str:
+    defaults = kinds.module(row.kind).Settings()
+    settings = replace(defaults, **row.flags)
     head = {
         "figure": group,
+        **({"kind": row.kind} if row.kind != "train" else {}),
         "scales": ", ".join(f"{scale} {_seeds(seeds)}" for scale, seeds in row.scales.items()),
         "expected": row.expected,
         "run time": f"{seconds(settings):.2g} s",
     }
     lines = [f"# {name}: {text}" for name, text in head.items()]
-    return "\n".join([*lines, *sorted(settings.differing(Settings(), besides=()))]) + "\n"
+    return "\n".join([*lines, *sorted(settings.differing(defaults, besides=()))]) + "\n"
 
 
 def _seeds(given: int | Sequence[int]) -> str:

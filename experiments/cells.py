@@ -1,6 +1,7 @@
 """A cell of a paper's experiments is a flag file that says what it is for; its runs differ by seed.
 
     # figure: laws
+    # kind: trials
     # scales: short seeds 0-2, paper seeds 0-4
     # expected: an iteration is 62.3 % shorter than cb-Full's
     # run time: 2 s
@@ -8,7 +9,8 @@
     …
 
 It lies in experiments/PAPER/cells/GROUP/NAME.flags and names only the flags that differ from the
-defaults. --seed is not among them. `python -m experiments.train --flagfile=… --seed=3` runs one.
+defaults. --seed is not among them. `python -m experiments.train --flagfile=… --seed=3` runs one
+that has no kind; those of another have a binary of their own (see `experiments.kinds`).
 """
 
 from __future__ import annotations
@@ -22,15 +24,20 @@ from pathlib import Path
 from cbdybw.errors import BadInput
 from cbdybw.learning.workloads import needs_data
 from cbdybw.storage import atomic
-from experiments.settings import Settings, from_flagfile
+from experiments import kinds
+from experiments.flagged import Flagged
 
 PAPERS = sorted(folder.parent.name for folder in Path(__file__).parent.glob("*/cells"))
 SCALES = ("smoke", "short", "paper", "rates")
 """A minute's try; what the repository reports; all of it; the search for learning rates."""
 
-CLUSTERS = ("virtual", "mpi")
+CLUSTERS = ("virtual", "mpi", "alone")
+"""Where runs are done: in processes side by side, on MPI ranks, one at a time."""
+
 NOT_IN_KEY = ("run_dir", "data_dir", "raw_dir", "resume")
 """Flags that say where files are, not what is run."""
+WITHIN = ("digits", "generated")
+"""Data sets that need no files."""
 
 _SCALE = re.compile(r"(\w+) seeds? (\d+)(?:-(\d+))?")
 
@@ -42,12 +49,14 @@ class Cell:
     Attributes:
         path: where it is: …/GROUP/NAME.flags.
         text: its content.
+        kind: what its runs do, one of `experiments.kinds`.
         seeds: scale → the seeds of its runs there.
         seconds: how long a run takes, roughly, on one core.
     """
 
     path: Path
     text: str
+    kind: str
     seeds: dict[str, tuple[int, ...]]
     seconds: float
 
@@ -63,7 +72,9 @@ class Cell:
 
     @property
     def cluster(self) -> str:
-        """virtual or mpi."""
+        """One of CLUSTERS."""
+        if self.kind != "train":
+            return "alone" if kinds.module(self.kind).ALONE else "virtual"
         return "mpi" if "--cluster=mpi" in self.text.splitlines() else "virtual"
 
 
@@ -78,10 +89,11 @@ class Run:
     def __str__(self) -> str:
         return f"{self.cell.name}@{self.seed}"
 
-    def settings(self, raw_dir: str = "") -> Settings:
+    def settings(self, raw_dir: str = "") -> Flagged:
         """The settings, with the folder of the original files where they come from one."""
-        settings = replace(from_flagfile(self.cell.text), seed=self.seed)
-        if needs_data(settings.workload) and settings.dataset != "digits":
+        flags = kinds.module(self.cell.kind).Settings.from_flagfile(self.cell.text)
+        settings = replace(flags, seed=self.seed)
+        if needs_data(settings.workload) and settings.dataset not in WITHIN:
             return replace(settings, raw_dir=raw_dir)
         return settings
 
@@ -93,6 +105,8 @@ class Run:
         except BadInput:
             lines = [*self.cell.text.splitlines(), f"--seed={self.seed}"]
         kept = [line for line in lines if _name(line) not in NOT_IN_KEY]
+        if self.cell.kind != "train":
+            kept.insert(0, self.cell.kind)
         return hashlib.sha256("\n".join(kept).encode()).hexdigest()[:12]
 
 
@@ -117,7 +131,10 @@ def read(path: Path) -> Cell:
             f"{path}: begins without lines such as '# scales: short seeds 0-4' and "
             "'# run time: 3 s'; make it again by the paper's cells.py"
         ) from None
-    return Cell(path, text, seeds, seconds)
+    kind = head.get("kind", "train")
+    if kind not in kinds.KINDS:
+        raise BadInput(f"{path}: kind {kind} is not known; use {' or '.join(kinds.KINDS)}")
+    return Cell(path, text, kind, seeds, seconds)
 
 
 def runs_of(cells: list[Cell], scale: str) -> list[Run]:

@@ -72,16 +72,18 @@ def reproduce(
 
 
 def run_all(runs: list[Run], jobs: int, place: Place, steps: Steps) -> None:
-    """Do those of `runs` that are not done yet: first on the virtual cluster, then on MPI."""
+    """Do those of `runs` that are not done yet: first side by side, then on MPI, then those that
+    are timed, one at a time."""
     todo = sweep.unfinished(runs, place.store)
     if not todo:
         return
     with steps.step("Data") as step:
         able = sweep.prepare_data(todo, place, lambda line: step.note(line[:WIDTH]))
         step.note("prepared")
-    virtual, mpi = ([run for run in able if run.cell.cluster == c] for c in cells.CLUSTERS)
+    virtual, mpi, alone = ([run for run in able if run.cell.cluster == c] for c in cells.CLUSTERS)
     follow("Virtual cluster", virtual, jobs, partial(sweep.each, virtual, place, jobs), steps)
     follow("MPI ranks", mpi, 1, partial(ranks.each, mpi, place), steps)
+    follow("Wall clock", alone, 1, partial(sweep.each, alone, place, 1), steps)
 
 
 def draw(paper: str, out: Path, steps: Steps) -> None:
@@ -188,7 +190,11 @@ def _define_flags() -> None:
     cores = len(os.sched_getaffinity(0))
     flags.DEFINE_string("paper", "cb_dybw", f"whose: {', '.join(cells.PAPERS)}")
     flags.DEFINE_string("scale", "short", f"how much of it: {', '.join(cells.SCALES)}")
-    flags.DEFINE_string("cluster", "all", "whose cells: virtual, mpi or all")
+    flags.DEFINE_string(
+        "cluster",
+        "all",
+        "whose cells: virtual, mpi, alone (timed) or all",
+    )
     flags.DEFINE_string("jobs", str(cores), "processes that do runs at once; mpi: those of mpirun")
     flags.DEFINE_string("out", "", "folder of the sweep; empty: runs/PAPER-SCALE")
     flags.DEFINE_string("raw_dir", "", "folder of original files, where data has to be prepared")

@@ -3,9 +3,16 @@
 A row has
 
     key, cell, seed     which run it is; cell is GROUP/NAME
+    kind                what it did, where it did not train (see `experiments.kinds`)
     flags               name → value of those that differ from the defaults, but the seed
     status              finished, diverged or failed
-    result              the JSON object that `experiments.train` prints
+    versions, commit    of what it was run with
+    reason, story       of a failed run instead of what follows: a line, and the traceback or what
+                        the ranks said
+    result              the JSON object that the binary of its kind prints
+
+and what else its kind keeps; of training that is
+
     curve               column → values, one an evaluation: iteration, clock_seconds, train_loss,
                         test_error, consensus_distance; None where a number is not finite; of more
                         than 210 evaluations 100 at about equal distances
@@ -14,9 +21,6 @@ A row has
     mean_train_loss     over all evaluations, be they in the curve or not
     durations           seconds between the ends of consecutive iterations, K values
     backup_workers      how many were not waited for in iteration k, K values
-    versions, commit    of what it was run with
-    reason, story       of a failed run instead of result, curve, durations and backup_workers: a
-                        line, and the traceback or what the ranks said
 
 durations and backup_workers are absent from runs of more than 1,000 iterations, backup_workers also
 where nobody is left out. Numbers in lists have five significant digits, at the looks nine.
@@ -41,6 +45,8 @@ from experiments.evaluation import finite
 from experiments.train import Outcome
 
 Row = dict[str, Any]
+Kept = Outcome | Row
+"""What a run comes to: of training an Outcome, of other kinds what the row keeps."""
 
 CURVE = ("iteration", "clock_seconds", "train_loss", "test_error", "consensus_distance")
 LOOKS = ("seconds", "steps", "held_out_loss")
@@ -50,10 +56,15 @@ MOST_POINTS, POINTS = 210, 100
 """Evaluations of a curve that is kept whole, and that are kept of a longer one."""
 
 
-def ended(run: Run, outcome: Outcome) -> Row:
+def ended(run: Run, outcome: Kept) -> Row:
     """The row of a run that came to its end, be it that it diverged."""
+    kept = _trained(run, outcome) if isinstance(outcome, Outcome) else outcome
+    return _head(run, kept["result"]["status"]) | kept
+
+
+def _trained(run: Run, outcome: Outcome) -> Row:
     result = {name: value for name, value in outcome.result.items() if name not in NOT_IN_KEY}
-    row = _head(run, result["status"]) | {
+    row = {
         "result": result,
         "curve": {name: _short(m[name] for m in _kept(outcome.metrics)) for name in CURVE},
         "mean_train_loss": _mean(m["train_loss"] for m in outcome.metrics),
@@ -83,6 +94,7 @@ def _head(run: Run, status: str) -> Row:
         "key": run.key,
         "cell": run.cell.name,
         "seed": run.seed,
+        **({"kind": run.cell.kind} if run.cell.kind != "train" else {}),
         "flags": _flags(run),
         "status": status,
         **_origin(),
@@ -175,8 +187,9 @@ def _checked(row: Any) -> Row:
     """`row`; ValueError when it is none of ours."""
     if not isinstance(row, dict) or not {"key", "cell", "seed", "flags", "status"} <= row.keys():
         raise ValueError("not the row of a run")
-    if row["status"] != "failed" and not {"result", "curve"} <= row.keys():
-        raise ValueError("a row without result and curve")
+    payload = {"result"} if "kind" in row else {"result", "curve"}
+    if row["status"] != "failed" and not payload <= row.keys():
+        raise ValueError(f"a row without {' and '.join(sorted(payload))}")
     return row
 
 

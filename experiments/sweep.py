@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from absl import app, flags
 from cbdybw.clusters.guard import guard
 from cbdybw.errors import BadInput
 from cbdybw.learning.workloads import needs_data
-from experiments import building, cells, pool, rows, train
+from experiments import cells, kinds, pool, rows
 from experiments.cells import Run
 from experiments.rows import Row, Store
 
@@ -63,7 +62,7 @@ def prepare_data(runs: Iterable[Run], place: Place, log: Callable[[str], None]) 
                 if source in refusals:  # do not ask the network again for every run
                     raise refusals[source]
                 try:
-                    building.prepare_data(replace(settings, cluster="virtual"), log)
+                    kinds.module(run.cell.kind).prepare_data(settings, log)
                 except BadInput as refusal:
                     refusals[source] = refusal
                     raise
@@ -76,7 +75,7 @@ def prepare_data(runs: Iterable[Run], place: Place, log: Callable[[str], None]) 
 def each(
     runs: Iterable[Run], place: Place, jobs: int, begun: Callable[[Run], None]
 ) -> Iterator[tuple[Run, Row]]:
-    """Do runs of the virtual cluster in `jobs` processes; each with its row, as they end."""
+    """Do runs that need no ranks in `jobs` processes; each with its row, as they end."""
     for (run, _), row in pool.each(
         [(run, place) for run in runs], _work, jobs, lambda task: begun(task[0])
     ):
@@ -89,7 +88,7 @@ def each(
 def _work(task: tuple[Run, Place]) -> Row:
     run, place = task
     try:
-        row = rows.ended(run, train.outcome(run.settings(place.raw_dir), log=_silent))
+        row = rows.ended(run, _outcome(run, place))
     except BadInput as error:
         row = rows.failed(run, str(error))
     except Exception as error:  # whatever it is, it stands in the row and ends no other run
@@ -105,9 +104,13 @@ def in_this_process(runs: Iterable[Run], place: Place) -> None:
     Whatever ends one of them is raised: among ranks a failure has to end them all.
     """
     for run in runs:
-        outcome = train.outcome(run.settings(place.raw_dir), log=_silent)
+        outcome = _outcome(run, place)
         if outcome is not None:
             place.store.write(run, rows.ended(run, outcome))
+
+
+def _outcome(run: Run, place: Place) -> rows.Kept | None:
+    return kinds.module(run.cell.kind).outcome(run.settings(place.raw_dir), log=_silent)
 
 
 def argument(run: Run) -> str:

@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,8 @@ from experiments.evaluation import Metrics, Qualities
 from experiments.settings import Settings, define_flags, from_flags, parse_flags
 
 Log = Callable[[str], None]
+ALONE = False
+"""Training on the virtual cluster takes no notice of what else this machine does."""
 _FINAL = -1  # the key of the last estimates among those kept at iterations
 
 
@@ -54,6 +57,11 @@ def run(settings: Settings, log: Log) -> dict[str, Any] | None:
     """Train as `settings` say; the result on the root, None on other ranks. Raises as `outcome`."""
     done = outcome(settings, log)
     return done and done.result
+
+
+def prepare_data(settings: Settings, log: Log) -> None:
+    """Make the data set where it is missing, in this process alone."""
+    building.prepare_data(replace(settings, cluster="virtual"), log)
 
 
 def outcome(settings: Settings, log: Log) -> Outcome | None:
