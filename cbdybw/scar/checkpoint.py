@@ -26,10 +26,12 @@ class Store(Protocol):
     """Where saved copies of blocks are kept, the newest of each.
 
     Attributes:
+        blocks: of the whole model, whichever of them are kept here.
         damage: a line for each thing that the last `copies` or `read` found damaged, and for which
             older copies stand in.
     """
 
+    blocks: Blocks
     damage: tuple[str, ...]
 
     def write(
@@ -63,18 +65,18 @@ class Memory:
     damage = ()
 
     def __init__(self, blocks: Blocks):
-        self._blocks = blocks
+        self.blocks = blocks
         self._values = np.zeros(blocks.dim, np.float32)
         self._saved_at = np.full(len(blocks), NOWHERE)
 
     def write(self, k, members, packed, then=None) -> None:
-        self._blocks.put(self._values, members, packed)
+        self.blocks.put(self._values, members, packed)
         self._saved_at[members] = k
         if then:
             then()
 
     def copies(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self._blocks.take(self._values, members), self._saved_at[members]
+        return self.blocks.take(self._values, members), self._saved_at[members]
 
     def read(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         packed, saved_at = self.copies(members)

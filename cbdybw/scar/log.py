@@ -65,7 +65,7 @@ class Log:
     def __init__(self, folder: str | os.PathLike, blocks: Blocks, about: str):
         self.folder = Path(folder)
         self.damage: tuple[str, ...] = ()
-        self._blocks = blocks
+        self.blocks = blocks
         sizes = zlib.crc32(blocks.sizes)
         self._about = f"{about} ({len(blocks)} blocks, {blocks.dim} values, {sizes:08x})"
         self._executor = ThreadPoolExecutor(1, "checkpoint")
@@ -111,10 +111,10 @@ class Log:
         self, members: np.ndarray, manifest: bytes
     ) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """The newest copies that can be read, and a line for each file that cannot be."""
-        wanted = self._blocks.subset(members)
+        wanted = self.blocks.subset(members)
         packed = np.zeros(wanted.dim, np.float32)
         saved_at = np.full(len(members), NOWHERE)
-        place = np.full(len(self._blocks), -1)
+        place = np.full(len(self.blocks), -1)
         place[members] = np.arange(len(members))
         listed = self._listed()
         expected, damage = self._expected(manifest, listed)
@@ -126,8 +126,8 @@ class Log:
                 at = place[header.members]
                 new = np.flatnonzero((at >= 0) & (saved_at[at] == NOWHERE))
                 if len(new):
-                    values = block_file.read_values(self._path(number), header, self._blocks)
-                    here = self._blocks.subset(header.members)
+                    values = block_file.read_values(self._path(number), header, self.blocks)
+                    here = self.blocks.subset(header.members)
                     wanted.put(packed, at[new], here.take(values, new))
                     saved_at[at[new]] = header.saved_at[new]
             except Damaged as error:
@@ -198,14 +198,14 @@ class Log:
                 self._write_manifest(folder, [])
         for partial in self.folder.glob(".*.partial"):  # of a writer that was killed
             partial.unlink()
-        index = Index(self._blocks)
+        index = Index(self.blocks)
         manifest, listed = self._manifest(), self._listed()
         expected, damage = self._expected(manifest, listed)
         for number in sorted(expected | listed):
             try:
                 members = block_file.read_header(self._path(number), self._about).members
             except Damaged:
-                members = np.arange(len(self._blocks))  # perhaps: kept until all is saved anew
+                members = np.arange(len(self.blocks))  # perhaps: kept until all is saved anew
             index.add(number, members)
         if damage or not manifest:
             self._write_manifest(self.folder, list(index.files))
