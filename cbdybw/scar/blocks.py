@@ -12,6 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
+_IN_CACHE = 1 << 17
+
 Distance = Callable[[np.ndarray, np.ndarray, "Blocks"], np.ndarray]
 """(x, saved, blocks) → how far each block of x is from what is saved of it, shape (n,)."""
 
@@ -39,7 +41,8 @@ class Blocks:
     @classmethod
     def shards(cls, dim: int, n: int) -> Blocks:
         """n shards of a vector of `dim` values, whose sizes differ by one at most."""
-        return cls([len(part) for part in np.array_split(np.empty(dim, np.bool_), min(n, dim))])
+        n = min(n, dim)
+        return cls(dim // n + (np.arange(n) < dim % n))
 
     @classmethod
     def of(cls, arrays: Iterable[np.ndarray], by: str = "array") -> Blocks:
@@ -58,6 +61,15 @@ class Blocks:
     def size(self) -> int:
         """Values of every block where they are all alike, else 0."""
         return int(self.sizes[0]) if (self.sizes == self.sizes[0]).all() else 0
+
+    @cached_property
+    def bounds(self) -> list[int]:
+        """Where runs of blocks end whose values stay in cache together: 0, …, n."""
+        bounds = [0]
+        while bounds[-1] < len(self):
+            most = np.searchsorted(self.ends, self.starts[bounds[-1]] + _IN_CACHE, "right")
+            bounds.append(max(int(most), bounds[-1] + 1))
+        return bounds
 
     def subset(self, members: np.ndarray) -> Blocks:
         """These blocks as blocks of the vector that `take` packs them into."""
@@ -93,11 +105,19 @@ def partition(n: int, parts: int, rng: np.random.Generator) -> np.ndarray:
 
 def euclidean(x: np.ndarray, saved: np.ndarray, blocks: Blocks) -> np.ndarray:
     """‖x_i - saved_i‖ of every block i, shape (n,): the distance of most models."""
-    change = x - saved
-    if blocks.size:
-        rows = change.reshape(-1, blocks.size)
-        return np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    return np.sqrt(np.add.reduceat(change * change, blocks.starts))
+    squares = np.empty(len(blocks), np.result_type(x, saved))
+    bounds = blocks.bounds
+    starts = np.append(blocks.starts, blocks.dim)[bounds]
+    buffer = np.empty(np.diff(starts).max(), squares.dtype)
+    for first, last, start, end in zip(bounds, bounds[1:], starts, starts[1:], strict=False):
+        change = np.subtract(x[start:end], saved[start:end], out=buffer[: end - start])
+        if blocks.size:
+            rows = change.reshape(-1, blocks.size)
+            np.vecdot(rows, rows, out=squares[first:last])
+        else:
+            change *= change
+            np.add.reduceat(change, blocks.starts[first:last] - start, out=squares[first:last])
+    return np.sqrt(squares, out=squares)
 
 
 def total_variation(topics: int) -> Distance:
