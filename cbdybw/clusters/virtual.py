@@ -12,16 +12,22 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from cbdybw.clusters.batching import InFlight
 from cbdybw.clusters.network import Network
 from cbdybw.clusters.trace import Event, Span, Trace
-from cbdybw.clusters.virtual_worker import Activity, Alarm, VirtualWorker, suspend
+from cbdybw.clusters.virtual_worker import Activity, Alarm, Killed, VirtualWorker, suspend
 from cbdybw.clusters.worker import FIRST_CONTROL, Match, Message, Worker, describe
-from cbdybw.errors import Stalled
+from cbdybw.errors import PeerLost, Stalled
+
+if TYPE_CHECKING:
+    from cbdybw.clusters.faults import Fault, Schedule
+
+NOTICED_AFTER = 0.02
+"""[choice] Seconds after which the living know of a death: ranks of Open MPI take 10 to 40 ms."""
 
 _DATA, _CONTROL, _LATE = 0, 1 << 60, 1 << 61  # added to an event's number: its place in an instant
 
@@ -75,6 +81,12 @@ class VirtualCluster:
         network: how long messages travel; see `clusters.network`.
         batch: evaluate calls that are in flight at the same time together, where their function
             knows how; results are the same within rounding. See `clusters.batching`.
+        faults: what strikes whom, and when.
+        replaces: whether a new process takes the place of one that dies, once that is noticed.
+        corrupt: damages the running checkpoint of a rank.
+
+    Attributes:
+        lost: ranks that have died and were not replaced.
     """
 
     process, is_root, allreduce_by = 0, True, "ring model"
@@ -91,6 +103,9 @@ class VirtualCluster:
         servers: int = 0,
         saver: Saver | None = None,
         batch: bool = False,
+        faults: Schedule | None = None,
+        replaces: bool = False,
+        corrupt: Callable[[int], None] | None = None,
     ):
         self.size, self.seed, self.trace = size, seed, trace
         self.workers, self.servers = range(size - servers), range(size - servers, size)
@@ -107,24 +122,37 @@ class VirtualCluster:
         self._running: Activity
         self._unfinished = 0
         self._last_arrival = 0.0  # of any message so far
-        self._nodes = [VirtualWorker(self, rank) for rank in self.ranks]
+        self._faults, self._replaces, self._corrupt = faults, replaces, corrupt
+        self._last_on_link: dict[tuple[int, int], float] = {}  # arrivals, where there are faults
+        self._deaths: dict[int, int] = {}  # rank → how often it has died, as is known by now
+        self.lost: list[int] = []
+        self._nodes = [
+            VirtualWorker(self, rank, faults.of(rank) if faults else None) for rank in self.ranks
+        ]
 
     def run(self, main: Callable[[Worker], Coroutine], start: float = 0.0) -> dict[int, Any]:
         """Run `main(worker)` on every rank from time `start`; each rank's result.
 
-        Raises Stalled when every worker waits and nothing is under way, and whatever an activity
-        raises.
+        Those that have died and were not replaced have none. Raises Stalled when every worker waits
+        and nothing is under way, PeerLost when nobody goes on without who has died, and whatever
+        else an activity raises.
         """
-        self.time = start
-        self._unfinished = self.size
-        mains = [self._start(node, main(node)) for node in self._nodes]
+        self.time, self._main = start, main
+        self._unfinished, self._results = self.size, {}
+        for node in self._nodes:
+            self._start(node, main(node))
+            self._watch_the_clock(node)
         try:
             with _rare_garbage_collection():
                 self._loop()
+        except PeerLost as loss:
+            when = f"in iteration {self._nodes[loss.rank]._iteration}"
+            loss.add_note(f"rank {loss.rank} was lost {when}; the run ends")
+            raise
         finally:
             for node in self._nodes:
                 node._close()
-        return {activity.worker.rank: activity.result for activity in mains}
+        return self._results
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all processes: there is one."""
@@ -142,13 +170,18 @@ class VirtualCluster:
         while True:
             while ready:
                 activity, value = take()
-                if activity.worker._finished:
+                if activity.over:
                     continue
                 self._running = activity
                 try:
-                    activity.coroutine.send(value)
+                    if type(value) is PeerLost:
+                        activity.coroutine.throw(value)
+                    else:
+                        activity.coroutine.send(value)
                 except StopIteration as end:
                     self._end(activity, end.value)
+                except Killed:
+                    self._bury(activity.worker)
             if not self._unfinished:
                 return
             if not heap:
@@ -157,8 +190,8 @@ class VirtualCluster:
             action(argument)
 
     def _end(self, activity: Activity, result: Any) -> None:
-        activity.result = result
         if activity is activity.worker._activities[0]:
+            self._results[activity.worker.rank] = result
             self._unfinished -= 1
             activity.worker._finish()
         else:
@@ -177,6 +210,8 @@ class VirtualCluster:
         activity = self._running
         activity.waits = "the end of its computation"
         end = self.time + work * self._delay(worker.rank, index)
+        if worker._watch is not None:
+            end = worker._watch.finish(self.time, end - self.time)
         if until is None:
             self._at(end, _DATA, self._ready.append, (activity, True))
         elif any(map(until, worker._mailbox)):
@@ -189,7 +224,7 @@ class VirtualCluster:
     def _computed(self, alarm: Alarm) -> None:
         if alarm.activity is None:
             self._called_off -= 1
-        else:
+        elif not alarm.activity.over:
             alarm.activity.worker._computing.remove(alarm)
             self._ready.append((alarm.activity, True))
 
@@ -201,7 +236,11 @@ class VirtualCluster:
         """The message that `activity` waits for, or None."""
         alarm = Alarm(activity)
         self._at(self.time + timeout, _LATE, self._ring, alarm)
-        message = await suspend()
+        try:
+            message = await suspend()
+        except PeerLost:
+            self._call_off(alarm)
+            raise
         if message is not None:
             self._call_off(alarm)
         return message
@@ -211,7 +250,7 @@ class VirtualCluster:
             self._called_off -= 1
             return
         worker = alarm.activity.worker
-        if worker._finished:
+        if alarm.activity.over:
             return
         worker._waiting.remove(alarm.activity)
         self.trace.event(worker.rank, self.time, Event.TIMEOUT, 0, worker.rank)
@@ -234,6 +273,9 @@ class VirtualCluster:
 
     def _post(self, sender: VirtualWorker, dest: int, message: Message) -> None:
         now, control = self.time, message.kind >= FIRST_CONTROL
+        if self._faults is not None:
+            self._post_among_faults(sender, dest, message)
+            return
         if self._network.instant or dest == sender.rank:
             if control:
                 sender._control_sent = now
@@ -251,7 +293,7 @@ class VirtualCluster:
         self._at(arrival, place, self._deliver, (self._nodes[dest], message))
 
     def _post_all(self, sender: VirtualWorker, message: Message) -> None:
-        if not self._network.instant:
+        if self._faults is not None or not self._network.instant:
             for dest in self.ranks:
                 if dest != sender.rank:
                     self._post(sender, dest, message)
@@ -263,6 +305,31 @@ class VirtualCluster:
         worker, message = delivery
         self.trace.event(worker.rank, self.time, message.kind, message.iteration, message.source)
         worker._put(message)
+
+    def _post_among_faults(self, sender: VirtualWorker, dest: int, message: Message) -> None:
+        """As `_post`, with ends that may not be able to talk, or to hear, for some time, or be dead
+        by then. What waits for an end keeps its order: it comes as control does."""
+        now, node = self.time, self._nodes[dest]
+        arrival, behind = self._network.arrival(sender.rank, dest, message, now)
+        if dest != sender.rank:
+            arrival += sender._watch.reconnects(now) - now
+        held = node._watch.reconnects(arrival)
+        last = max(held, self._last_on_link.get((sender.rank, dest), held))
+        self._last_on_link[sender.rank, dest] = last
+        self._last_arrival = max(self._last_arrival, last)
+        late = behind or last > arrival or message.kind >= FIRST_CONTROL
+        self._at(
+            last,
+            _CONTROL if late else _DATA,
+            self._deliver_among_faults,
+            (node, message, sender.restarts),
+        )
+
+    def _deliver_among_faults(self, delivery: tuple[VirtualWorker, Message, int]) -> None:
+        """Nothing is heard of the dead once their death is known."""
+        worker, message, life = delivery
+        if life == self._deaths.get(message.source, 0):
+            self._deliver((worker, message))
 
     def _deliver_all(self, message: Message) -> None:
         self.trace.broadcast(self.size, self.time, message.kind, message.iteration, message.source)
@@ -280,15 +347,26 @@ class VirtualCluster:
         activity.waits = f"the others in a {kind}"
         key = kind, group if isinstance(group, range) else tuple(group)
         arrivals = self._arrivals.setdefault(key, [])
+        for rank in self.lost:
+            if rank in group and rank not in worker._forgiven:
+                raise PeerLost(rank)
         arrivals.append(Arrival(activity, value, self.time))
-        if len(arrivals) == len(group):
+        self._look_at(key)
+        return await suspend()
+
+    def _look_at(self, key: tuple[str, Sequence[int]]) -> None:
+        """Whether all who live have come: then they go on, when the time model says so."""
+        (kind, group), arrivals = key, self._arrivals[key]
+        here = len(arrivals)
+        if self.lost:
+            came = {arrival.activity.worker.rank for arrival in arrivals}
+            here += sum(rank in group and rank not in came for rank in self.lost)
+        if here == len(group):
             del self._arrivals[key]
             arrivals.sort(key=lambda arrival: arrival.activity.worker.rank)
             self._complete(kind, arrivals)
-        return await suspend()
 
     def _complete(self, kind: str, arrivals: list[Arrival]) -> None:
-        """All are there: they go on when the cluster's time model says so."""
         if kind == "checkpoint":
             end, release = max(self.time, self._last_arrival), self._save
         elif kind == "allreduce":
@@ -312,10 +390,67 @@ class VirtualCluster:
         self._network.forget()
         for node in self._nodes:
             node._control_sent = -1.0
-        if self._saver is not None:
+        if self._saver is not None and not self.lost:  # as on MPI: none does without the lost
             for activity, snapshot, _ in arrivals:
                 self._saver.save(activity.worker.rank, snapshot())
             self._saver.commit(self)
+
+    # Faults
+
+    def _watch_the_clock(self, node: VirtualWorker) -> None:
+        """Have the next fault of `node` that comes by the clock come."""
+        if node._watch is not None and (at := node._watch.next_time()) < float("inf"):
+            self._at(max(at, self.time), _DATA, self._due, node)
+
+    def _due(self, node: VirtualWorker) -> None:
+        if node._finished:
+            return
+        for fault in node._watch.due(node._iteration, self.time):
+            if fault.kind == "kill":
+                self._bury(node)
+                return
+            self._strike(node, fault)
+        self._watch_the_clock(node)
+
+    def _strike(self, node: VirtualWorker, fault: Fault) -> None:
+        """What else a fault does; a watch itself knows of what takes time."""
+        if fault.kind == "corrupt":
+            self._corrupt(node.rank)
+
+    def _bury(self, node: VirtualWorker) -> None:
+        """`node` dies, which the others notice in a moment."""
+        self._unfinished -= 1
+        node._finish()
+        self._at(self.time + NOTICED_AFTER, _LATE, self._notice, node)
+
+    def _notice(self, node: VirtualWorker) -> None:
+        rank = node.rank
+        self._deaths[rank] = self._deaths.get(rank, 0) + 1
+        fields = {"k": node._iteration, "replaced": self._replaces}
+        self._recorder.record(rank, self.time, "lost", fields)
+        if self._replaces:
+            node._begin_anew()
+            self._unfinished += 1
+            self._start(node, self._main(node))
+            self._watch_the_clock(node)
+        else:
+            self.lost.append(rank)
+        for other in self._nodes:
+            if not other._finished and other is not node:
+                other._lose(rank)
+        self._break_collectives(rank)
+
+    def _break_collectives(self, rank: int) -> None:
+        """Who waits in one for `rank` is told, or goes on without it."""
+        for key in [key for key in self._arrivals if rank in key[1]]:
+            arrivals = self._arrivals[key]
+            if any(a.activity.worker.rank == rank for a in arrivals):
+                continue
+            if any(rank not in a.activity.worker._forgiven for a in arrivals):
+                del self._arrivals[key]
+                self._ready.extend((a.activity, PeerLost(rank)) for a in arrivals)
+            elif arrivals:
+                self._look_at(key)
 
     def _report(self) -> str:
         """Who waits for what."""

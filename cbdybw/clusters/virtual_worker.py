@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cbdybw.clusters.trace import Event, Span
-from cbdybw.clusters.worker import INTERRUPTED, Match, Message, Worker, keyed_rng
+from cbdybw.clusters.worker import INTERRUPTED, Kind, Match, Message, Worker, keyed_rng
+from cbdybw.errors import PeerLost
 
 if TYPE_CHECKING:
+    from cbdybw.clusters.faults import Watch
     from cbdybw.clusters.virtual import VirtualCluster
 
 # Plain integers: arithmetic on members of an IntEnum is slow.
@@ -32,12 +34,17 @@ def suspend():
 class Activity:
     """A coroutine of one worker, and what it waits for."""
 
-    __slots__ = ("coroutine", "result", "waits", "worker")
+    __slots__ = ("coroutine", "over", "result", "waits", "worker")
 
     def __init__(self, worker: VirtualWorker, coroutine: Coroutine):
         self.worker, self.coroutine = worker, coroutine
         self.result: Any = None
+        self.over = False  # it is not to be resumed any more
         self.waits: Match | str = "its turn"  # a match, or words for the deadlock report
+
+
+class Killed(BaseException):
+    """Unwinds a coroutine whose worker dies at this very point. No algorithm catches it."""
 
 
 class Alarm:
@@ -54,11 +61,12 @@ class VirtualWorker(Worker):
     """One worker of a `VirtualCluster`."""
 
     __slots__ = (  # ten thousand workers: every object less is a cache miss less
-        "_activities", "_cluster", "_computing", "_control_sent", "_event", "_finished", "_mailbox",
-        "_span", "_waiting", "rank", "servers", "size", "workers",
+        "_activities", "_cluster", "_computing", "_control_sent", "_event", "_finished",
+        "_forgiven", "_iteration", "_mailbox", "_span", "_waiting", "_watch", "rank", "restarts",
+        "servers", "size", "workers",
     )  # fmt: skip
 
-    def __init__(self, cluster: VirtualCluster, rank: int):
+    def __init__(self, cluster: VirtualCluster, rank: int, watch: Watch | None):
         self._cluster = cluster
         self._span, self._event = cluster._span, cluster._event
         self.rank, self.size = rank, cluster.size
@@ -69,6 +77,9 @@ class VirtualWorker(Worker):
         self._activities: list[Activity] = []  # the main one first
         self._finished = False
         self._control_sent = -1.0  # the last instant at which this worker sent control at once
+        self._watch, self._iteration = watch, 0  # its faults, where there are any; the latest index
+        self._forgiven: frozenset[int] = frozenset()
+        self.restarts = 0
 
     def now(self) -> float:
         return self._cluster.time
@@ -85,10 +96,17 @@ class VirtualWorker(Worker):
         if work == 0:
             return fn(*args)
         cluster, rank = self._cluster, self.rank
+        if self._watch is not None:
+            self._reach(index)
         start = cluster.time
         call = cluster._begin and cluster._begin(fn, args)  # None: evaluated here, by itself
         cluster._compute(self, index, work, until)
-        finished = yield
+        try:
+            finished = yield
+        except GeneratorExit:  # this worker is dead, or the run over
+            if call:
+                call.cancel()
+            raise
         end = cluster.time
         self._span(rank, _COMPUTE, index, start, end)
         self._event(rank, end, _COMPUTED if finished else _INTERRUPTED, index, rank)
@@ -112,6 +130,8 @@ class VirtualWorker(Worker):
                 del mailbox[n]
                 return message
         cluster = self._cluster
+        if cluster._deaths:
+            self._mourn()
         activity = cluster._running
         activity.waits = match
         self._waiting.append(activity)
@@ -138,7 +158,7 @@ class VirtualWorker(Worker):
         self._cluster._start(self, activity)
 
     def forgive(self, ranks: Collection[int]) -> None:
-        """Nobody dies here."""
+        self._forgiven = frozenset(ranks) - {0}
 
     async def barrier(self, group: Sequence[int]) -> None:
         await self._cluster._collective(self, "barrier", group, None)
@@ -154,6 +174,8 @@ class VirtualWorker(Worker):
 
     def record(self, event: str, **fields: Any) -> None:
         cluster = self._cluster
+        if self._watch is not None and "k" in fields:
+            self._reach(fields["k"])
         now = cluster.time
         if event == "average":
             self._span(self.rank, _AVERAGE, fields["k"], now, now)
@@ -175,6 +197,39 @@ class VirtualWorker(Worker):
                 self._cluster._interrupt(alarm)
                 return
 
+    def _reach(self, k: int) -> None:
+        """This worker comes to iteration k: what has been waiting for that strikes it."""
+        self._iteration = max(k, self._iteration)
+        for fault in self._watch.due(self._iteration, self._cluster.time):
+            if fault.kind == "kill":
+                raise Killed
+            self._cluster._strike(self, fault)
+
+    def _mourn(self) -> None:
+        """Raise PeerLost when a death is known here that is not forgiven."""
+        for message in self._mailbox:
+            if message.kind is Kind.PEER_LOST and message.source not in self._forgiven:
+                raise PeerLost(message.source)
+
+    def _lose(self, rank: int) -> None:
+        """It becomes known here that `rank` has died: PEER_LOST comes, and if that is not forgiven
+        whoever waits is told."""
+        message = Message(Kind.PEER_LOST, 0, rank)
+        self._event(self.rank, self._cluster.time, message.kind, 0, rank)
+        if rank in self._forgiven:
+            self._put(message)
+        elif self._waiting:
+            self._mailbox.append(message)
+            self._cluster._ready.append((self._waiting.pop(0), PeerLost(rank)))
+        else:
+            self._put(message)
+
+    def _begin_anew(self) -> None:
+        """A new process takes the place of the one that has died."""
+        self._finished, self._forgiven = False, frozenset()
+        self._control_sent = -1.0
+        self.restarts += 1
+
     def _finish(self) -> None:
         """The main activity has ended, and with it what it has spawned."""
         self._finished = True
@@ -184,5 +239,6 @@ class VirtualWorker(Worker):
 
     def _close(self) -> None:
         for activity in self._activities:
+            activity.over = True
             activity.coroutine.close()
         self._activities.clear()

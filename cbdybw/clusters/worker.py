@@ -91,12 +91,15 @@ class Worker(ABC):
         size: number of processes.
         workers: ranks that learn, ascending.
         servers: ranks that serve parameters, ascending; empty for the consensus family.
+        restarts: how often a new process has taken the place of one of this rank that died; on MPI
+            nobody is replaced.
     """
 
     rank: int
     size: int
     workers: Sequence[int]
     servers: Sequence[int]
+    restarts: int = 0
 
     @abstractmethod
     def now(self) -> float:
@@ -134,7 +137,7 @@ class Worker(ABC):
     async def receive(self, match: Match, timeout: float | None = None) -> Message | None:
         """The oldest message that matches, or None after `timeout` seconds.
 
-        Raises PeerLost when a peer has died that is not forgiven.
+        Raises PeerLost when a peer has died that is not forgiven, as often as it is called.
         """
 
     @abstractmethod
@@ -147,12 +150,12 @@ class Worker(ABC):
 
     @abstractmethod
     def forgive(self, ranks: Collection[int]) -> None:
-        """From now on this rank survives the death of any of `ranks`, but for rank 0, which sums
-        up the run. Called first of all, on every rank of an algorithm that can do without them.
+        """From now on this rank survives the death of any of `ranks`, and of no others; never that
+        of rank 0, which sums up the run. Called first of all, on every rank of an algorithm that
+        can do without them, or when a PeerLost has been caught.
 
         Of one that dies comes the message PEER_LOST, for whoever receives it, and nothing more;
         what is sent to it is dropped, and the living meet without it (but cannot `allreduce`).
-        Nobody dies on the virtual cluster.
         """
 
     @abstractmethod
