@@ -1,4 +1,4 @@
-"""The models of cb-DyBW's and ADSP's experiments, and where their training starts."""
+"""The models of the papers' experiments, and where their training starts."""
 
 from __future__ import annotations
 
@@ -31,6 +31,19 @@ def cnn(classes: int) -> keras.Model:
     hidden = [conv(), pool(), LocalResponse(), conv(), LocalResponse(), pool()]
     flat = [keras.layers.Flatten(), keras.layers.Dense(classes)]
     return keras.Sequential([keras.Input((32, 32, 3)), *hidden, *flat])
+
+
+def le_net(height: int, width: int, classes: int) -> keras.Model:
+    """SCAR's two convolutions and three dense layers, for images of one channel.
+
+    [choice] The widths of LeNet-5 (LeCun et al., 1998), with rectified units and largest values.
+    """
+    conv = partial(keras.layers.Conv2D, kernel_size=5, padding="same", activation="relu")
+    dense = partial(keras.layers.Dense, activation="relu")
+    hidden = [conv(6), keras.layers.MaxPool2D(), conv(16), keras.layers.MaxPool2D()]
+    flat = [keras.layers.Flatten(), dense(120), dense(84), keras.layers.Dense(classes)]
+    image = [keras.Input((height * width,)), keras.layers.Reshape((height, width, 1))]
+    return keras.Sequential([*image, *hidden, *flat])
 
 
 def rnn(window: int, classes: int) -> keras.Model:
