@@ -52,13 +52,14 @@ class Claim(NamedTuple):
     show: Callable[[Interval], str]
 
     def judged(
-        self, evidence: dict[str, Evidence], runs: list[Result], beside: str = ""
+        self, evidence: dict[str, Evidence], runs: list[Result] | str, beside: str = ""
     ) -> dict[str, Any]:
-        """The verdict; `evidence` by setting, `runs` are all that it comes from, and `beside` is
-        said after our numbers."""
+        """The verdict; `evidence` by setting, `runs` are all that it comes from, or what is to be
+        said of them, and `beside` is said after our numbers."""
         verdict, why = conclusion({name: e.holds for name, e in evidence.items()})
         ours = numbers({name: e.value for name, e in evidence.items()}, self.show)
-        return self._verdict(setting(runs), f"{ours}. {beside}" if beside else ours, verdict, why)
+        where = runs if isinstance(runs, str) else setting(runs)
+        return self._verdict(where, f"{ours}. {beside}" if beside else ours, verdict, why)
 
     def untested(self, missing: str) -> dict[str, Any]:
         """The verdict where there is nothing to judge by."""

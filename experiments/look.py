@@ -56,8 +56,10 @@ def logarithmic(axes: Axes, which: str, subs: Sequence[float] = (1, 2, 5)) -> No
     axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
 
 
-def note(figure: Figure, results: Sequence[Result], more: str = "") -> None:
-    """The setting, and whatever else is needed to read it, in small print below the figure."""
-    text = setting(results) + (f". {more}" if more else "")
+def note(figure: Figure, results: Sequence[Result] | str, more: str = "") -> None:
+    """The setting, or what is to be said of it, and whatever else is needed to read the figure, in
+    small print below it."""
+    where = results if isinstance(results, str) else setting(results)
+    text = where + (f". {more}" if more else "")
     width = int(figure.get_figwidth() * 19)
     figure.supxlabel(textwrap.fill(text, width), x=0.01, ha="left", fontsize=7, color=SOFT)

@@ -1,7 +1,9 @@
-"""Intervals of confidence over seeds: means, paired differences and ratios, fitted powers.
+"""Intervals of confidence over seeds: means, paired differences and ratios, fitted powers; and over
+trials: reductions of a mean, shares, medians.
 
-All are Student's t at 95 %. With one seed there is a mean and no interval: its ends are nan, and so
-is whatever is computed from a run that diverged; no comparison with nan is ever true.
+All are at 95 %, and Student's t where nothing else is said. With one seed there is a mean and no
+interval: its ends are nan, and so is whatever is computed from a run that diverged; no comparison
+with nan is ever true.
 """
 
 from __future__ import annotations
@@ -97,6 +99,48 @@ def reduction(a: Values, b: Values) -> Interval:
 def ratio(a: Values, b: Values) -> Interval:
     """a/b, paired; a geometric mean [choice], so that b/a is its reciprocal."""
     return mean([math.log(a[seed] / b[seed]) for seed in _common(a, b)]).map(math.exp)
+
+
+def mean_reduction(a: Sequence[float], b: Sequence[float]) -> Interval:
+    """1 - (mean of a)/(mean of b), of numbers that are paired by their places.
+
+    Ends by the percentile bootstrap, pairs drawn together: single ratios would not do where some of
+    b are 0. nan where the mean of b is not above 0.
+    """
+    pairs = np.array([a, b], float)
+    n = pairs.shape[1]
+    if not (n and pairs[1].mean() > 0):
+        return Interval(math.nan, math.nan, math.nan, n)
+
+    def reduced(a: np.ndarray, b: np.ndarray, axis: int) -> np.ndarray:
+        return 1 - a.mean(axis) / np.maximum(b.mean(axis), 1e-12)
+
+    mean = float(reduced(*pairs, axis=0))
+    if n < 2:
+        return Interval(mean, math.nan, math.nan, n)
+    drawn = stats.bootstrap(
+        tuple(pairs), reduced, paired=True, vectorized=True, confidence_level=LEVEL,
+        method="percentile", rng=np.random.default_rng(0),
+    )  # fmt: skip
+    return Interval(mean, *map(float, drawn.confidence_interval), n)
+
+
+def share(successes: int, n: int) -> Interval:
+    """A share of n independent trials, with Wilson's interval."""
+    if n == 0:
+        return Interval(math.nan, math.nan, math.nan, 0)
+    ends = stats.binomtest(successes, n).proportion_ci(LEVEL, method="wilson")
+    return Interval(successes / n, float(ends.low), float(ends.high), n)
+
+
+def median(values: Sequence[float]) -> Interval:
+    """The median, between two of the numbers that hold it by the binomial law of their ranks."""
+    x = np.array(values, float)
+    if len(x) == 0:
+        return Interval(math.nan, math.nan, math.nan, 0)
+    at = float(np.median(x))
+    ends = stats.quantile_test(x, q=at, p=0.5).confidence_interval(LEVEL)
+    return Interval(at, float(ends.low), float(ends.high), len(x))
 
 
 def _common(a: Values, b: Values) -> list[int]:
