@@ -165,11 +165,11 @@ class RunningCheckpoint:
         ascending. Waits for the store only while the save before this one is not yet durable.
         """
         chosen = self._choose(x, k)
-        packed = self._held.take(x, chosen)
-        self._write(k, self.members[chosen], packed)
+        members, packed = self.members[chosen], self._held.take(x, chosen)
         self._held.put(self.cached, chosen, packed)
         self.saved_at[chosen] = k
-        return self.members[chosen]
+        self._write(k, members, packed)  # last: from here on a second thread wants the interpreter
+        return members
 
     def gain(self, members: np.ndarray, packed: np.ndarray, saved_at: np.ndarray, k: int) -> None:
         """Take over blocks of a lost server in iteration k, as restored from what it had saved.
