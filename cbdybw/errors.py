@@ -1,5 +1,7 @@
 """What can go wrong through no fault of the program."""
 
+from collections.abc import Sequence
+
 
 class BadInput(ValueError):
     """A flag, file or data set that cannot be used.
@@ -15,6 +17,16 @@ class PeerLost(RuntimeError):
     def __init__(self, rank: int):
         super().__init__(f"rank {rank} was lost")
         self.rank = rank
+
+
+class FallenApart(RuntimeError):
+    """Those who have survived are no longer connected."""
+
+    def __init__(self, living: Sequence[int]):
+        super().__init__(
+            f"the graph has fallen apart: no path connects the living workers "
+            f"{', '.join(map(str, living))}; the run ends"
+        )
 
 
 class Stalled(RuntimeError):

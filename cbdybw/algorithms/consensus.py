@@ -13,11 +13,13 @@ import numpy as np
 
 from cbdybw.algorithms.local import gradient
 from cbdybw.algorithms.plan import STOP, UPDATE, Plan, State, message
+from cbdybw.algorithms.repair import surviving
 from cbdybw.clusters.worker import Message, Worker
 from cbdybw.mixing import combine, descend, metropolis
 from cbdybw.problem import Problem
 
 
+@surviving
 async def cb_full(worker: Worker, problem: Problem, plan: Plan, state: State) -> State:
     """Worker j = `worker.rank` from `state.k` on; returns its last state.
 
@@ -48,9 +50,10 @@ async def cb_full(worker: Worker, problem: Problem, plan: Plan, state: State) ->
         del update, estimates  # their memory is needed before the next average
         worker.record("average", k=k, w=w, active=neighbours, row=row)
         stop.hear()
-        if plan.barrier == "global":
-            await worker.barrier(worker.workers)
         k += 1
+        state.advance(k, w)
+        if plan.barrier == "global":
+            await worker.barrier(plan.members)
         if plan.cut_before(k):
             await worker.checkpoint(partial(State, k, w, stop=stop.agreed))
             stop = Stop(worker, plan, stop.agreed)  # tells again: nobody knows who was told

@@ -15,11 +15,13 @@ from cbdybw.algorithms.consensus import offer, settle
 from cbdybw.algorithms.epochs import Dtur, Epochs
 from cbdybw.algorithms.local import gradient
 from cbdybw.algorithms.plan import CLOSE, THRESHOLD, UPDATE, VISITED, Plan, State, message
+from cbdybw.algorithms.repair import surviving
 from cbdybw.clusters.worker import INTERRUPTED, Match, Message, Worker
 from cbdybw.mixing import descend, metropolis
 from cbdybw.problem import Problem
 
 
+@surviving
 async def cb_dybw(worker: Worker, problem: Problem, plan: Plan, state: State) -> State:
     """Algorithms 1 and 2 for worker j = `worker.rank`, from `state.k` on; its last state."""
     epochs = Dtur(len(plan.connecting), plan.edge_rule)
@@ -81,6 +83,7 @@ async def average_by_threshold(
             worker.record("average", k=k, w=w, active=active, row=row)
             threshold.visited(k, active)
         k += 1
+        state.advance(k, w, g)
         if plan.cut_before(k):
             await worker.checkpoint(partial(threshold.state, k, w, g))
             threshold.hear(k)
@@ -177,7 +180,7 @@ class Threshold:
 
     def _ends(self, updates: Iterable[int]) -> bool:
         """Whether a new edge is complete; a worker alone has no edges and waits for none."""
-        return self._worker.size == 1 or any(self._is_new(i) for i in updates)
+        return len(self._plan.members) == 1 or any(self._is_new(i) for i in updates)
 
     def _is_new(self, i: int) -> bool:
         """Whether the edge to neighbour i would bring this epoch on."""

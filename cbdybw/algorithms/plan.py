@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import networkx as nx
 import numpy as np
 
 from cbdybw import topology
 from cbdybw.clusters.worker import Kind, Match, Message, Worker
+from cbdybw.errors import FallenApart
 from cbdybw.problem import Problem, Weightless
+
+if TYPE_CHECKING:
+    from cbdybw.scar.checkpoint import Store
 
 UPDATE, THRESHOLD, CLOSE = Kind.UPDATE, Kind.THRESHOLD, Kind.CLOSE
 VISITED, STOP = Kind.VISITED, Kind.STOP
@@ -51,6 +56,42 @@ class Pace:
     batch_size: int = 0
 
 
+RECOVERIES = ("none", "without", "neighbour", "partial", "full")
+
+
+@dataclass(frozen=True)
+class Survival:
+    """What is done when a rank is lost, and what is saved for that case.
+
+    Attributes:
+        recovery: none: the run ends. without: the living go on. The others give what was lost a
+            new start: neighbour: a worker's estimate from the average of its living neighbours',
+            partial: lost blocks from the running checkpoint, full: all blocks from it.
+        fraction: r, the share of the blocks that is saved each time.
+        period: C, the iterations in which as much is saved as there is.
+        policy: which blocks are saved (`scar.checkpoint.POLICIES`).
+        store: rank → where its running checkpoint is kept; for all ranks to read.
+        seed: of what is dealt out at random.
+    """
+
+    recovery: str = "none"
+    fraction: float = 1.0
+    period: int = 8
+    policy: str = "full"
+    store: Callable[[int], Store] | None = None
+    seed: int = 0
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a worker that is lost is replaced by a new one, in the consensus family."""
+        return self.recovery in ("neighbour", "partial", "full")
+
+    @property
+    def saves(self) -> bool:
+        """Whether there is a running checkpoint."""
+        return self.recovery in ("partial", "full")
+
+
 @dataclass(frozen=True)
 class Plan:
     """The settings of an algorithm, the same on all ranks; each algorithm reads those it knows.
@@ -71,6 +112,8 @@ class Plan:
         backup_workers: b, how many are not waited for (cb_static, ps_backup).
         staleness: s, how many steps a worker may be ahead of the slowest (ssp).
         pace: how often workers commit.
+        survival: what is done when a rank is lost.
+        living: the workers of the graph; None: all of them.
     """
 
     neighbours: Sequence[tuple[int, ...]]
@@ -88,6 +131,27 @@ class Plan:
     backup_workers: int = 0
     staleness: int = 0
     pace: Pace = Pace()
+    survival: Survival = Survival()
+    living: tuple[int, ...] | None = None
+
+    @property
+    def members(self) -> Sequence[int]:
+        """The workers that take part, ascending."""
+        return range(self.workers) if self.living is None else self.living
+
+    def among(self, living: Sequence[int]) -> Plan:
+        """The plan of these workers alone, with the edges between them and a connecting path, or
+        tree, of their own. Raises FallenApart where they are not connected."""
+        graph = nx.Graph(self.edges).subgraph(living)
+        if len(living) > 1 and not (len(graph) == len(living) and nx.is_connected(graph)):
+            raise FallenApart(living)
+        around = [tuple(sorted(graph.adj.get(j, ()))) for j in range(self.workers)]
+        places = nx.empty_graph(len(living))  # connecting_edges numbers workers from 0
+        number = {j: n for n, j in enumerate(living)}
+        places.add_edges_from((number[i], number[j]) for i, j in graph.edges)
+        edges = topology.connecting_edges(places).edges if len(living) > 1 else ()
+        connecting = tuple((living[i], living[j]) for i, j in edges)
+        return replace(self, neighbours=around, connecting=connecting, living=tuple(living))
 
     @property
     def workers(self) -> int:
@@ -149,6 +213,10 @@ class State:
     visits: np.ndarray = field(default_factory=lambda: np.empty((0, 2), np.int64))
     stop: int | None = None
     memory: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def advance(self, k: int, w: np.ndarray, gradient: np.ndarray | None = None) -> None:
+        """What lasts from here on, should a loss end the present call of the algorithm."""
+        self.k, self.w, self.gradient = k, w, gradient
 
 
 class Algorithm(NamedTuple):

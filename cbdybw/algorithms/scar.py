@@ -1,0 +1,227 @@
+"""SCAR: iterative-convergent training that survives the loss of a part of its parameters.
+
+Source: Qiao, Aragam, Zhang, Xing, arXiv 1810.07354, sections 4 and 5.1. The last ranks are
+parameter servers, which hold the blocks of x, dealt out at random, and a running checkpoint of
+them. Iteration k is synchronous: every worker has x(k), computes its part, and pushes each server
+its blocks of that; a server adds the parts up and answers with its blocks of x(k+1).
+
+When ranks die, the others meet (`repair`). All servers come to the same iteration T, the blocks of
+lost servers are dealt out among the living ones, who read them from the running checkpoint, and
+iteration T begins again at what is then the model: y(T) = x(T) + δ. The samples of a lost worker
+are not used any more; documents are shared out anew among the living.
+
+What is said in one era, between two meetings, is not listened to in another.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from cbdybw.algorithms.plan import Plan, State
+from cbdybw.algorithms.repair import Living, Told
+from cbdybw.clusters.worker import Kind, Match, Message, Worker, keyed_rng
+from cbdybw.errors import PeerLost
+from cbdybw.problem import Iterated
+from cbdybw.scar import recovery
+from cbdybw.scar.blocks import partition
+from cbdybw.scar.checkpoint import RunningCheckpoint
+
+PUSH, MODEL = Kind.PUSH, Kind.MODEL
+
+
+async def scar(worker: Worker, problem: Iterated, plan: Plan, state: State) -> State:
+    """This rank's part, a server's or a worker's, from `state.k` on; its last state. `state.w` is
+    the whole model at first, on servers too; at the end it is, on servers, their blocks of it."""
+    room = (Server if worker.rank in worker.servers else Contributor)(worker, problem, plan, state)
+    news = False
+    while True:
+        try:
+            if news:
+                await room.recover(await room.living.meet(room.k))
+            await room.iterate()
+            if await room.living.part():
+                return State(room.k, room.x)
+        except PeerLost:
+            if plan.survival.recovery == "none":
+                raise
+            room.noticed = min(room.noticed, worker.now())
+        news = True
+
+
+class Room:
+    """What servers and workers have in common.
+
+    Attributes:
+        k: the open iteration.
+        x: of a worker x(k), of a server its blocks of it, packed.
+        owner: the server that holds each block, shape (blocks,).
+        living: what is known of deaths.
+        noticed: when a death became known here that has not been repaired yet; else infinite.
+    """
+
+    def __init__(self, worker: Worker, problem: Iterated, plan: Plan, state: State):
+        self.worker, self.problem, self.plan, self.survival = worker, problem, plan, plan.survival
+        self.k, self.x, self.living, self.noticed = state.k, state.w, Living(worker), np.inf
+        dealt = partition(len(problem.blocks), len(worker.servers), self._drawn("partition"))
+        self.owner = np.array(worker.servers)[dealt]
+
+    @property
+    def workers(self) -> list[int]:
+        """Those who live."""
+        return self.living.of(self.worker.workers)
+
+    @property
+    def servers(self) -> list[int]:
+        """Those who live."""
+        return self.living.of(self.worker.servers)
+
+    def held_by(self, server: int) -> np.ndarray:
+        """The blocks that a server holds, ascending."""
+        return np.flatnonzero(self.owner == server)
+
+    def say(self, rank: int, kind: Kind, k: int, vector: np.ndarray) -> None:
+        """Send a vector of iteration k, marked with the era."""
+        self.worker.send(rank, Message(kind, k, self.worker.rank, (self.living.met,), vector))
+
+    async def hear(self, kind: Kind, k: int, ranks: list[int]) -> dict[int, np.ndarray]:
+        """One vector of iteration k, and of this era, from each of `ranks`, in their order."""
+        said = {}
+        while len(said) < len(ranks):
+            m = await self.worker.receive(of_era(kind, k, self.living.met))
+            said[m.source] = m.vector
+        return {rank: said[rank] for rank in ranks}
+
+    def take_over(self) -> None:
+        """Deal out the blocks of lost servers, alike on all ranks."""
+        if not self.servers:
+            raise PeerLost(self.worker.servers[0])
+        draws = self._drawn("adopt")
+        self.owner = recovery.adopt(self.owner, self.living.lost, self.servers, draws)
+        self.worker.take(lambda m: m.kind in (PUSH, MODEL) and m.body[0] < self.living.met)
+
+    def _drawn(self, purpose: str) -> np.random.Generator:
+        return keyed_rng(self.survival.seed, purpose, 0, self.living.met)
+
+
+class Contributor(Room):
+    """A worker. `part` is the last that it has pushed, in iteration `pushed`."""
+
+    pushed, part = -1, np.empty(0, np.float32)
+
+    async def iterate(self) -> None:
+        """Have the model, compute, push, until iteration K."""
+        worker, blocks = self.worker, self.problem.blocks
+        while True:
+            shards = await self.hear(MODEL, self.k, self.servers)
+            self.x = np.empty(blocks.dim, np.float32)
+            for server, shard in shards.items():
+                blocks.put(self.x, self.held_by(server), shard)
+            self._tell()
+            if self.k == self.plan.iterations:
+                return
+            j, n = self.workers.index(worker.rank), len(self.workers)
+            self.part = await worker.compute(self.problem.part, self.x, j, n, self.k, index=self.k)
+            self.pushed = self.k
+            for server in self.servers:
+                self._push(server)
+            self.k += 1
+
+    def _push(self, server: int) -> None:
+        blocks = self.problem.blocks
+        self.say(server, PUSH, self.pushed, blocks.take(self.part, self.held_by(server)))
+
+    def _tell(self) -> None:
+        """The first worker, which never dies, tells of the model and of what was repaired."""
+        worker = self.worker
+        if worker.rank == 0 and 0 < self.k > self.told:
+            n = len(self.workers)
+            worker.record("update", k=self.k - 1, w=self.x, gradients=n, finishers=n)
+            self.told = self.k
+        if worker.rank == 0 and self.noticed < np.inf:
+            lost = self.living.lost
+            worker.record("recovered", k=self.k, lost=lost, noticed=self.noticed)
+        self.noticed = np.inf
+
+    told = 0
+    """The last iteration whose model was told of."""
+
+    async def recover(self, told: Told) -> None:
+        """Push once more what some servers have used and others have not had; go on with all of
+        them from the iteration that the first of them has come to."""
+        self.k = max(told[server][0] for server in self.servers)
+        for server in self.servers:
+            if told[server][0] < self.k and self.pushed == told[server][0]:
+                self._push(server)
+        self.take_over()
+
+
+class Server(Room):
+    """A parameter server, and its running checkpoint."""
+
+    def __init__(self, worker: Worker, problem: Iterated, plan: Plan, state: State):
+        super().__init__(worker, problem, plan, state)
+        members = self.held_by(worker.rank)
+        self.x = problem.blocks.take(state.w, members)
+        self.checkpoint = RunningCheckpoint(
+            problem.blocks,
+            members,
+            self.x,
+            fraction=self.survival.fraction,
+            period=self.survival.period,
+            policy=self.survival.policy,
+            distance=problem.distance,
+            rng=partial(worker.rng, "checkpoint"),
+            store=self.survival.store(worker.rank),
+            k=self.k,
+        )
+
+    async def iterate(self) -> None:
+        """Answer with the model, add up the parts, save what is due, until iteration K."""
+        while True:
+            self.worker.record("begin", k=self.k)
+            for j in self.workers:
+                self.say(j, MODEL, self.k, self.x)
+            if self.k == self.plan.iterations:
+                self.checkpoint.close()
+                return
+            await self._complete(self.workers)
+
+    async def _complete(self, workers: list[int]) -> None:
+        """x(k+1) = x(k) + Σ_j part_j, in the order of ranks, and the checkpoint that is due."""
+        parts = await self.hear(PUSH, self.k, workers)
+        self.x = self.x.copy()  # the workers may still be reading the one before
+        for part in parts.values():
+            self.x += part
+        self.k += 1
+        if self.checkpoint.due(self.k):
+            self.checkpoint.save(self.x, self.k)
+
+    async def recover(self, told: Told) -> None:
+        """Come to the iteration of the first of the living servers; restore the lost blocks."""
+        if self.k < max(told[server][0] for server in self.servers):
+            await self._complete(self.workers)
+        before = self.held_by(self.worker.rank)
+        self.take_over()
+        mine = self.held_by(self.worker.rank)
+        gained = np.setdiff1d(mine, before)
+        if len(gained):
+            stores = [self.survival.store(server) for server in self.worker.servers]
+            packed, saved_at = recovery.newest(stores, gained)
+            model = np.empty(self.problem.blocks.dim, np.float32)
+            self.problem.blocks.put(model, before, self.x)
+            self.problem.blocks.put(model, gained, packed)
+            self.x = self.problem.blocks.take(model, mine)
+            self.checkpoint.gain(gained, packed, saved_at, self.k)
+        if self.survival.recovery == "full":
+            self.x = recovery.full(self.checkpoint.cached)
+
+
+def of_era(kind: Kind, k: int, era: int) -> Match:
+    """Matches what was said of iteration k since the last meeting."""
+
+    def matches(m: Message) -> bool:
+        return m.kind is kind and m.iteration == k and m.body[0] == era
+
+    return matches
