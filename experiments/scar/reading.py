@@ -1,4 +1,4 @@
-"""Rows of trials, perturbations and timings as figures and verdicts read them: a cell's runs as one."""
+"""Rows of trials, perturbations and timings as figures and verdicts read them, by cell."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def cells(rows: Iterable[Row], kind: str) -> list[Any]:
 
 
 def setting(cells: Iterable[Cell]) -> str:
-    """What is learnt, to which targets, in how many trials: without them no number means anything."""
+    """What is learnt, to which targets, in how many trials; without it no number means anything."""
     cells = list(cells)
     parts = ["; ".join(dict.fromkeys(map(_of, cells)))]
     periods = sorted({c.settings.period for c in cells})

@@ -1,0 +1,100 @@
+"""Partial recovery alone, from full checkpoints: what it saves, and how far it moves x."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments import look, statistics
+from experiments.scar.published import PARTIAL
+from experiments.scar.reading import Trials, setting
+from experiments.scar.trial import SHARES, TRADITIONAL, Mode
+from experiments.statistics import Interval
+
+COLOURS = dict(zip(SHARES, ("#56B4E9", "#0072B2", "#00405f"), strict=True))
+WORDS = dict(zip(SHARES, ("¼", "½", "¾"), strict=True))
+RECALLED = {"color": "#e4e4e8", "zorder": 0}
+
+
+def mode(lost: float) -> Mode:
+    """Partial recovery from a full checkpoint."""
+    return Mode("partial", "full", 1.0, lost)
+
+
+def saved(cells: list[Trials]) -> Figure:
+    """By how much the cost is below that of full recovery, for each share that is lost."""
+    figure = Figure(figsize=(look.FULL, 3.9))
+    axes = figure.subplots()
+    width = 0.8 / len(SHARES)
+    for column, cell in enumerate(cells):
+        for i, share in enumerate(SHARES):
+            x = column + (i - 1) * width
+            first = column == 0
+            axes.bar(
+                x, [100 * (b - a) for a, b in [PARTIAL[share]]], 0.96 * width,
+                [100 * PARTIAL[share][0]], label="published range [recalled]" if i == 0 and first
+                else "", **RECALLED,
+            )  # fmt: skip
+            _bar(axes, x, width, cell.reduction(mode(share)), share, first)
+            axes.plot(
+                [x - 0.44 * width, x + 0.44 * width],
+                [100 * (1 - math.sqrt(cell.share_lost(mode(share))))] * 2, color="black",
+                linewidth=1.3, label="1 - √p [derived]" if i == 0 and first else "",
+            )  # fmt: skip
+    axes.set_xticks(range(len(cells)), [cell.name for cell in cells])
+    axes.tick_params(axis="x", length=0)
+    axes.grid(axis="x", visible=False)
+    axes.axhline(0, color="#8a8a8a", linewidth=0.8)
+    axes.set_ylim(_floor(cells), 100)
+    axes.set_ylabel("iteration cost saved, %")
+    figure.legend(loc="outside upper center", ncols=5, fontsize=8)
+    look.note(figure, setting(cells), "Saved: of the mean cost of restoring everything")
+    return figure
+
+
+def _bar(axes, x: float, width: float, reduction: Interval, share: float, label: bool) -> None:
+    shown = reduction.map(lambda r: 100 * r)
+    axes.bar(x, shown.mean, 0.62 * width, color=COLOURS[share],
+             label=f"{WORDS[share]} lost" if label else "")  # fmt: skip
+    if not math.isnan(shown.low):
+        ends = [[shown.mean - shown.low], [shown.high - shown.mean]]
+        axes.errorbar(x, shown.mean, ends, color="#D55E00", linewidth=1, capsize=2)
+
+
+def _floor(cells: list[Trials]) -> float:
+    """The lower end of the axis; an interval that goes far below is cut."""
+    lows = [100 * cell.reduction(mode(p)).low for cell in cells for p in SHARES]
+    least = min([0.0, *(low for low in lows if not math.isnan(low))])
+    return max(-100.0, 10 * math.floor(least / 10))
+
+
+def norm_share(cell: Trials, lost: float) -> Interval:
+    """E‖δ'‖²/‖δ‖² over trials in which x had changed since the checkpoint."""
+    full, part = (cell.modes[m]["change"] for m in (TRADITIONAL, mode(lost)))
+    some = full > 0
+    return statistics.mean(np.square(part[some] / full[some]))
+
+
+def norms(cells: list[Trials]) -> Figure:
+    """E‖δ'‖²/‖δ‖² against the share of blocks that is lost."""
+    figure = Figure(figsize=(look.HALF, 3.6))
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], label="p [derived]", **look.IDEAL)
+    for i, cell in enumerate(cells):
+        shift = 0.012 * (i - (len(cells) - 1) / 2)
+        found = [norm_share(cell, p) for p in SHARES]
+        axes.errorbar(
+            [cell.share_lost(mode(p)) + shift for p in SHARES], [v.mean for v in found],
+            [v.half for v in found], marker="o", markersize=3.5, linewidth=0, elinewidth=1,
+            capsize=2, label=cell.name, color=SERIES[i % len(SERIES)],
+        )  # fmt: skip
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="share p of the blocks that is lost (points apart)")
+    axes.set_ylabel("mean of ‖δ'‖²/‖δ‖²")
+    axes.legend(fontsize=7.5, loc="upper left")
+    return figure
+
+
+SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Colours of things that are learnt."""
