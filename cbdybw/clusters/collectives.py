@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cbdybw.learning.horovod import Horovod
 
 ROOT = 0  # sums up the run; its death is never forgiven
+_PICKLES = 0  # their tag
 _LINGER = 1.0  # seconds that a rank stays after the loss of another
 
 
@@ -37,19 +38,21 @@ class Collectives:
     def __init__(self, comm: MPI.Comm, wire: Wire, loop: Loop, horovod: Horovod | None):
         self._comm, self._wire, self._loop, self._horovod = comm, wire, loop, horovod
         self._rank, self._everyone = comm.rank, range(comm.size)
-        self._groups = {tuple(self._everyone): comm}
-        self._meetings: dict[tuple[int, ...], int] = {}  # of each group so far
+        self._meetings: dict[tuple, int] = {}  # of each group so far
+        self._broken: list[MPI.Request] = []  # of sums: they keep their arrays
 
     async def meet(self, group: Sequence[int], what: str, word: int = 0) -> dict[int, Mark]:
         """Return once all of `group` who live have come here; what each of them has said.
 
         Everybody sends a mark to everybody, with the number of messages sent so far and `word`.
         Links keep their order, so what a rank sent to this one before it came here has arrived as
-        well. A rank that dies now may be among those who have come for some, and not for others.
+        well. A rank that dies now may be among those who have come for some, and not for others:
+        who has forgiven it meets anew, however many meetings of before have come about for whom.
         """
         members = tuple(group)
-        number = self._meetings[members] = self._meetings.get(members, -1) + 1
-        name = zlib.crc32(array.array("q", members).tobytes())
+        without = tuple(sorted(self._loop.forgiven.intersection(members)))
+        number = self._meetings[members, without] = self._meetings.get((members, without), -1) + 1
+        name = _name(members, without)
         mark = Message(MARK, number, self._rank, (name, self._wire.sent, word))
         if len(members) == len(self._everyone):
             self._wire.send(self._rank, mark)
@@ -104,7 +107,7 @@ class Collectives:
     async def gather(self, value: Any) -> list[Any] | None:
         """Every rank's value, in rank order, on the root; None elsewhere, and for the lost."""
         if self._rank != ROOT:
-            sending = self._comm.isend(value, ROOT)
+            sending = self._comm.isend(value, ROOT, _PICKLES)
             await self._loop.until(lambda: complete(sending), "the root to gather", (ROOT,))
             return None
         values = [value]
@@ -126,50 +129,56 @@ class Collectives:
     async def _sum_in_rank_order(self, vector: np.ndarray, group: Sequence[int]) -> np.ndarray:
         """Each rank sums its share of the elements in rank order and hands it to the others, so
         that all get the same bits."""
-        comm = self._communicator(group)
+        size, me = len(group), group.index(self._rank)
         vector = np.ascontiguousarray(vector, np.float32)
         total = np.empty_like(vector)
-        mine, sums = np.array_split(vector, comm.size), np.array_split(total, comm.size)
-        shares = np.empty((comm.size, len(sums[comm.rank])), np.float32)
-        await self._swap(comm, mine, shares, group)
+        mine, sums = np.array_split(vector, size), np.array_split(total, size)
+        shares = np.empty((size, len(sums[me])), np.float32)
+        await self._swap(mine, shares, group)
         share = shares[0]
         for other in shares[1:]:
             share += other
-        await self._swap(comm, [share] * comm.size, sums, group)
+        await self._swap([share] * size, sums, group)
         return total
-
-    def _communicator(self, group: Sequence[int]) -> MPI.Comm:
-        key = tuple(group)
-        if key not in self._groups:
-            # From the world: it speaks to the others on the communicator it is called on, and on
-            # the wire's own the posted receives would take its words for messages.
-            comm = MPI.COMM_WORLD.Create_group(self._comm.group.Incl(key))
-            comm.Set_errhandler(MPI.ERRORS_RETURN)
-            self._groups[key] = comm
-        return self._groups[key]
 
     async def _swap(
         self,
-        comm: MPI.Comm,
         outgoing: Sequence[np.ndarray],
         incoming: Sequence[np.ndarray],
         group: Sequence[int],
     ) -> None:
-        """Send `outgoing[r]` to each rank r of `comm` and receive `incoming[r]` from it."""
+        """Send `outgoing[n]` to the nth of `group` and receive `incoming[n]` from it.
+
+        A tag for each group: parts of a sum that a death has broken are in nobody's way.
+        """
+        if self._wire.is_cut:
+            await self._loop.until(lambda: True, "its links", ())
+        tag = _name(group) % 2**15 | 1
+        under_way = []
         try:
-            under_way = [comm.Irecv(part, rank) for rank, part in enumerate(incoming)]
-            under_way += [comm.Isend(part, rank) for rank, part in enumerate(outgoing)]
+            for rank, part in zip(group, incoming, strict=True):
+                under_way.append(self._comm.Irecv(part, rank, tag))
+            for rank, part in zip(group, outgoing, strict=True):
+                under_way.append(self._comm.Isend(part, rank, tag))
         except MPI.Exception as error:
             if not failed(error):
                 raise
-            under_way = [MPI.REQUEST_NULL]  # never done: `until` raises the loss
+            under_way.append(MPI.REQUEST_NULL)  # never done: `until` raises the loss
 
         def all_done() -> bool:
             while under_way and complete(under_way[-1]):
                 under_way.pop()
             return not under_way
 
-        await self._loop.until(all_done, "the others: allreduce", group)
+        try:
+            await self._loop.until(all_done, "the others: allreduce", group)
+        finally:
+            self._broken += under_way
+
+
+def _name(members: Sequence[int], without: Sequence[int] = ()) -> int:
+    """Of a group of ranks, some of whom are dead and forgiven."""
+    return zlib.crc32(array.array("q", [*members, -1, *without]).tobytes())
 
 
 class _Probe:
@@ -180,7 +189,7 @@ class _Probe:
 
     def __call__(self) -> bool:
         try:
-            message = self._comm.improbe(self._source)
+            message = self._comm.improbe(self._source, _PICKLES)
             if message is not None:
                 self.value = message.recv()
                 return True

@@ -12,18 +12,20 @@ that computes without polling makes no progress on MPI.
 from __future__ import annotations
 
 import math
-import queue
-import threading
 import time
 import types
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cbdybw.clusters.compute_thread import ComputeThread, Job
 from cbdybw.clusters.trace import Event, Trace
 from cbdybw.clusters.wire import MARK, Wire
 from cbdybw.clusters.worker import Kind, Match, Message, describe
 from cbdybw.errors import PeerLost, Stalled
+
+if TYPE_CHECKING:
+    from cbdybw.clusters.strikes import Strikes
 
 _PEER_LOST = Kind.PEER_LOST
 _COPYING = 3e-5  # seconds: a poll that takes longer has moved a part of a vector
@@ -58,54 +60,6 @@ class Activity:
         self.waits: Callable[[], str] = lambda: "its turn"  # words for the report of a stall
 
 
-class Job:
-    """A computation: `fn` in the compute thread, then the rest of its injected delay."""
-
-    __slots__ = ("activity", "args", "deadline", "error", "fn", "index", "ran", "result", "until")
-
-    def __init__(self, fn: Callable[..., Any], args: tuple, index: int, deadline: float, until):
-        self.fn, self.args, self.index = fn, args, index
-        self.deadline, self.until = deadline, until
-        self.ran, self.result, self.error = False, None, None
-        self.activity: Activity
-
-    def run(self) -> None:
-        try:
-            self.result = self.fn(*self.args)
-        except BaseException as error:  # raised again in the coroutine that waits for the result
-            self.error = error
-
-
-class _ComputeThread:
-    """Runs jobs one after the other."""
-
-    def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        self._returned: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        self.busy = 0
-        threading.Thread(target=self._serve, name="compute", daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            job = self._jobs.get()
-            job.run()
-            self._returned.put(job)
-            del job  # an idle thread must not keep vectors alive
-
-    def start(self, job: Job) -> None:
-        self.busy += 1
-        self._jobs.put(job)
-
-    def returned(self, wait: float = 0.0) -> Job | None:
-        """The next job whose function has returned, after at most `wait` seconds."""
-        try:
-            job = self._returned.get(wait > 0, wait)
-        except queue.Empty:
-            return None
-        self.busy -= 1
-        return job
-
-
 class Loop:
     """Args:
     spin: poll busily for a moment after each event: lower latency, where cores are to spare.
@@ -121,14 +75,15 @@ class Loop:
         self.open = False  # whether messages are for the coroutines; else they are held back
         self.held: deque[Message] = deque()
         self.forgiven: frozenset[int] = frozenset()  # ranks whose death this one survives
+        self.strikes: Strikes | None = None  # what is to befall this rank from now on
         self.marks: dict[tuple[int, int], dict[int, Mark]] = {}  # of a meeting: rank → its mark
         self._zero = time.perf_counter()
         self._spin, self._goes_on_without = spin, goes_on_without
         self._working_pause = _LONGEST_PAUSE if spin else 3 * _LONGEST_PAUSE
-        self._thread = _ComputeThread()
+        self._thread = ComputeThread()
         self._ready: deque[tuple[Activity, Any]] = deque()
         self._receiving: list[Activity] = []  # oldest first
-        self._computing: list[Job] = []
+        self.computing: list[Job] = []
         self._conditions: list[tuple[Activity, Callable[[], bool], Collection[int]]] = []
         self._running: Activity
         self._last = 0.0  # the last event's instant
@@ -153,6 +108,8 @@ class Loop:
         try:
             self._run()
             while not activity.done:
+                if self.strikes is not None:
+                    self.strikes.look()
                 if not self._turn():
                     self._idle(patience)
         finally:
@@ -168,16 +125,19 @@ class Loop:
     # What a coroutine can wait for
 
     async def message(self, match: Match, timeout: float | None) -> Message | None:
-        """The oldest message that matches; None after `timeout` seconds. Raises PeerLost."""
-        lost = None
+        """The oldest message that matches; None after `timeout` seconds.
+
+        Raises PeerLost as long as a death is not forgiven; what is here already comes first.
+        """
+        lost = self.wire.lost - self.forgiven if self.wire.lost else ()
         for n, message in enumerate(self.mailbox):
-            if message.kind == _PEER_LOST and message.source not in self.forgiven:
-                lost = message.source
-            elif match(message):
+            if lost and message.kind == _PEER_LOST and message.source in lost:
+                continue
+            if match(message):
                 del self.mailbox[n]
                 return message
-        if lost is not None:
-            raise PeerLost(lost)
+        for rank in sorted(lost):
+            raise PeerLost(rank)
         activity = self._running
         activity.match = match
         activity.deadline = math.inf if timeout is None else self.time + timeout
@@ -189,7 +149,7 @@ class Loop:
         """Start `job`; whether it came to its end, else a message has interrupted it."""
         job.activity = self._running
         job.activity.waits = lambda: "the end of its computation"
-        self._computing.append(job)
+        self.computing.append(job)
         self._thread.start(job)
         return await _suspend()
 
@@ -211,7 +171,7 @@ class Loop:
 
         PeerLost and `what` as in `until`.
         """
-        job = Job(fn, args, 0, math.inf, None)
+        job = Job(fn, args)
         self._thread.start(job)
         await self.until(lambda: job.ran, what, group)
         if job.error is not None:
@@ -227,9 +187,9 @@ class Loop:
         happened = self._arrival()
         if self._thread.busy:
             happened |= self._return()
-        if self._computing or self._receiving:
+        if self.computing or self._receiving:
             happened |= self._expiry()
-        if self._conditions:
+        if self._conditions and not self.wire.is_cut:
             happened |= self._fulfilment()
         if happened:
             self._last = self.time
@@ -275,19 +235,19 @@ class Loop:
     def _put(self, message: Message) -> None:
         if message.kind == _PEER_LOST:
             self._break_conditions(message.source)
-            if message.source not in self.forgiven:
-                self.mailbox.append(message)
-                if self._receiving:
-                    self._ready.append((self._receiving.pop(0), PeerLost(message.source)))
-                return
-            self._goes_on_without(message.source)
+            if message.source in self.forgiven:
+                self._goes_on_without(message.source)
+            else:
+                loss = [(activity, PeerLost(message.source)) for activity in self._receiving]
+                self._ready += loss
+                self._receiving.clear()
         for n, activity in enumerate(self._receiving):
             if activity.match(message):
                 del self._receiving[n]
                 self._ready.append((activity, message))
                 return
         self.mailbox.append(message)
-        for job in self._computing:
+        for job in self.computing:
             if job.ran and job.until is not None and job.until(message):
                 self._finish(job, False)
                 return
@@ -303,8 +263,10 @@ class Loop:
         if job is None:
             return False
         job.ran = True
+        if self.strikes is not None:
+            self.strikes.prolong(job)
         self.time = self.clock()
-        if job not in self._computing:
+        if job not in self.computing:
             pass  # `blocking` notices
         elif job.until is not None and any(map(job.until, self.mailbox)):
             self._finish(job, False)
@@ -314,7 +276,7 @@ class Loop:
         return True
 
     def _finish(self, job: Job, whole: bool) -> None:
-        self._computing.remove(job)
+        self.computing.remove(job)
         event = Event.COMPUTED if whole else Event.INTERRUPTED
         self.trace.event(self.rank, self.time, event, job.index, self.rank)
         self._ready.append((job.activity, whole))
@@ -322,7 +284,7 @@ class Loop:
     def _expiry(self) -> bool:
         """The injected rest of a delay, or the time-out of a receive, is over."""
         now = self.clock()
-        for job in self._computing:
+        for job in self.computing:
             if job.ran and job.deadline <= now:
                 self.time = now
                 self._finish(job, True)
@@ -348,6 +310,11 @@ class Loop:
                 return True
         return False
 
+    def stand_still(self, end: float) -> None:
+        """Do nothing until `end`; what would have happened meanwhile happens then."""
+        time.sleep(max(0.0, end - self.clock()))
+        self._last = self.clock()
+
     # Between events
 
     def _idle(self, patience: float) -> None:
@@ -371,7 +338,7 @@ class Loop:
         time.sleep(min(pause, max(0.0, deadline - self.clock())))
 
     def _next_deadline(self) -> float:
-        deadlines = [job.deadline for job in self._computing]
+        deadlines = [job.deadline for job in self.computing]
         return min(
             deadlines + [activity.deadline for activity in self._receiving], default=math.inf
         )
@@ -382,10 +349,10 @@ class Loop:
         return f"nothing has happened for {seconds:.0f} s: rank {self.rank} {reasons}"
 
     def _drop_activities(self) -> None:
-        waiting = self._receiving + [job.activity for job in self._computing]
+        waiting = self._receiving + [job.activity for job in self.computing]
         waiting += [activity for activity, _, _ in self._conditions]
         waiting += [activity for activity, _ in self._ready]
         for activity in waiting:
             activity.coroutine.close()
-        for waits in (self._receiving, self._computing, self._conditions, self._ready):
+        for waits in (self._receiving, self.computing, self._conditions, self._ready):
             waits.clear()

@@ -10,16 +10,20 @@ import ctypes
 import gc
 import os
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import mpi4py
 import numpy as np
 
 from cbdybw.clusters.collectives import ROOT, Collectives
+from cbdybw.clusters.compute_thread import Job
+from cbdybw.clusters.faults import Schedule
 from cbdybw.clusters.guard import guard, say
-from cbdybw.clusters.loop import Job, Loop
+from cbdybw.clusters.loop import Loop
+from cbdybw.clusters.strikes import Strikes
 from cbdybw.clusters.trace import Event, Span, Trace
-from cbdybw.clusters.wire import Wire, failed
+from cbdybw.clusters.wire import CuttableWire, Wire, failed
 from cbdybw.clusters.worker import INTERRUPTED, Match, Message, Worker, keyed_rng
 from cbdybw.clusters.world import MPI, do_not_finalize
 from cbdybw.errors import PeerLost
@@ -57,11 +61,12 @@ class MpiWorker(Worker):
         work: float = 1.0,
         until: Match | None = None,
     ) -> Any:
+        self._reach(index)
         if work == 0:
             return fn(*args)
         self.iteration = index
         start = self._loop.clock()
-        job = Job(fn, args, index, start + work * self._cluster._delay(self.rank, index), until)
+        job = Job(fn, args, index, start, work * self._cluster._delay(self.rank, index), until)
         whole = await self._loop.computation(job)
         self._trace.span(self.rank, Span.COMPUTE, index, start, self._loop.time)
         if job.error is not None:
@@ -94,6 +99,8 @@ class MpiWorker(Worker):
 
     def forgive(self, ranks: Collection[int]) -> None:
         self._loop.forgiven = frozenset(ranks) - {ROOT}
+        for rank in sorted(self._loop.forgiven & self._wire.lost):
+            self._cluster._goes_on_without(rank)
 
     async def barrier(self, group: Sequence[int]) -> None:
         start = self._loop.clock()
@@ -126,10 +133,15 @@ class MpiWorker(Worker):
         return keyed_rng(self._cluster.seed, purpose, self.rank, index)
 
     def record(self, event: str, **fields: Any) -> None:
+        self._reach(fields.get("k"))
         now = self._loop.time
         if event == "average":
             self._trace.span(self.rank, Span.AVERAGE, fields["k"], now, self._loop.clock())
         self._cluster._recorder.record(self.rank, now, event, fields)
+
+    def _reach(self, k: int | None) -> None:
+        if self._loop.strikes is not None and k is not None:
+            self._loop.strikes.reach(k)
 
 
 class MpiCluster:
@@ -143,6 +155,9 @@ class MpiCluster:
         neighbours: with whom each worker exchanges vectors, beside the servers.
         stall_timeout: seconds without any event after which waiting workers raise Stalled.
         horovod: sums over all ranks in place of mpi4py, while a run lasts.
+        faults: what befalls the ranks while a run lasts.
+        corrupt: damages the newest file of a rank's running checkpoint, for faults that do.
+        fault_notes: a folder for what each rank notes before a fault strikes; see `Strikes`.
 
     Attributes:
         allreduce_by: who sums, with its version.
@@ -161,6 +176,9 @@ class MpiCluster:
         saver: Saver | None = None,
         stall_timeout: float = 60.0,
         horovod: Horovod | None = None,
+        faults: Schedule | None = None,
+        corrupt: Callable[[int], None] | None = None,
+        fault_notes: str | Path | None = None,
     ):
         _keep_freed_arrays()
         comm, pickles, ranks_here = _communicators()
@@ -174,10 +192,15 @@ class MpiCluster:
         self.allreduce_by = horovod.name if horovod else f"mpi4py {mpi4py.__version__}"
         self._everyone = range(self.size)
         self._cuts_count, self._is_over = True, False  # cuts count until somebody is lost
-        self._wire = Wire(comm, dim, self._vector_peers(neighbours))
+        self._missed: set[int] = set()  # the lost of whom it was said that the others go on
+        self._wire = (CuttableWire if faults else Wire)(comm, dim, self._vector_peers(neighbours))
         spin = ranks_here <= len(os.sched_getaffinity(0))
         self._loop = Loop(self._wire, trace, spin, self._goes_on_without)
         self._together = Collectives(pickles, self._wire, self._loop, horovod)
+        self._strikes = None
+        if faults:
+            watch = faults.of(self.rank)
+            self._strikes = Strikes(self.rank, watch, self._loop, self._wire, corrupt, fault_notes)
         self._worker = MpiWorker(self)
         atexit.register(self._leave)
 
@@ -193,10 +216,11 @@ class MpiCluster:
             self._horovod.start()
         self._drive(self._together.meet(self._everyone, "common start"), self._stall_timeout)
         self._loop.set_clock(start)
-        self._loop.open = True
+        self._loop.open, self._loop.strikes = True, self._strikes
         result = self._drive(main(self._worker), self._stall_timeout)
         self._loop.open = False
         self._drive(self._finish())
+        self._loop.strikes = None
         if self._horovod:
             self._horovod.stop()
         return {self.rank: result}
@@ -237,7 +261,8 @@ class MpiCluster:
             say("no checkpoints from now on: a rank was lost")
 
     def _goes_on_without(self, lost: int) -> None:
-        if self.is_root and not self._is_over:
+        if self.is_root and not self._is_over and lost not in self._missed:
+            self._missed.add(lost)
             say(f"rank {lost} was lost {self._when}; the others go on")
 
     @property

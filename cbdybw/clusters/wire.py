@@ -54,6 +54,8 @@ class Wire:
         vector_peers: ranks that send vectors to this one, and that it sends vectors to.
     """
 
+    is_cut = False  # see CuttableWire
+
     def __init__(self, comm: MPI.Comm, dim: int, vector_peers: Collection[int]):
         self._comm, self.rank, self.size = comm, comm.rank, comm.size
         self._weightless = Weightless() if dim == 0 else None
@@ -96,10 +98,10 @@ class Wire:
         """The next message that has come in, if any; PEER_LOST in the name of a dead peer."""
         if self.to_itself:
             return self.to_itself.popleft()
-        if self._emptied is not None:
-            self._requests[self._emptied] = self._posted(self._emptied)
-            self._emptied = None
         try:
+            if self._emptied is not None:
+                n, self._emptied = self._emptied, None
+                self._requests[n] = self._posted(n)
             n, here = MPI.Request.Testany(self._requests, self._status)
         except MPI.Exception as error:
             if not failed(error):
@@ -214,3 +216,34 @@ class Wire:
                 self.lost.add(self._peers[n])
                 return Message(Kind.PEER_LOST, 0, self._peers[n])
         return None
+
+
+class CuttableWire(Wire):
+    """A wire that a fault can cut for a while: nothing comes in, and what is sent meanwhile leaves
+    afterwards, in order. What this rank sends to itself is on no wire."""
+
+    def __init__(self, comm: MPI.Comm, dim: int, vector_peers: Collection[int]):
+        super().__init__(comm, dim, vector_peers)
+        self._held: deque[tuple[int, int, list]] = deque()
+
+    def cut(self) -> None:
+        self.is_cut = True
+
+    def mend(self) -> None:
+        self.is_cut = False
+        while self._held:
+            super()._start(*self._held.popleft())
+
+    def poll(self) -> Message | None:
+        if self.is_cut:
+            return self.to_itself.popleft() if self.to_itself else None
+        return super().poll()
+
+    def all_sent(self) -> bool:
+        return not self.is_cut and super().all_sent()
+
+    def _start(self, dest: int, tag: int, payload: list) -> None:
+        if self.is_cut:
+            self._held.append((dest, tag, payload))
+        else:
+            super()._start(dest, tag, payload)
