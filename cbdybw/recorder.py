@@ -10,6 +10,8 @@ import numpy as np
 
 from cbdybw.looks import Looks
 
+_OF_LOSSES = ("begin", "lost", "recovered")
+
 
 class Recorder:
     """Counts, close times and copies of estimates, per iteration.
@@ -22,6 +24,7 @@ class Recorder:
         resumed: k → seconds at which the workers went on after a consistent cut.
         copies: number of iterations done → rank → estimate; every `eval_every` and the last.
         looks: those at the clock, see `Looks`; None when there are none.
+        recoveries: what was lost and made good; see `record`.
         busy: rank → seconds of computing and of waiting, once the run has ended.
     """
 
@@ -48,6 +51,8 @@ class Recorder:
         self._eval_every, self._holders, self._complete = eval_every, holders, complete
         self._keep_edges, self._edges = keep_edges, array("q")
         self.looks = looks
+        self.recoveries: list[dict[str, Any]] = []
+        self._holding: set[int] = set()  # ranks of which there have been copies
         self.busy: dict[int, tuple[float, float]] = {}
 
     def record(self, rank: int, time: float, event: str, fields: dict[str, Any]) -> None:
@@ -55,6 +60,9 @@ class Recorder:
         k = fields["k"]
         if event == "resume":
             self.resumed[k] = max(time, self.resumed.get(k, -np.inf))
+            return
+        if event in _OF_LOSSES:
+            self._record_loss(rank, time, event, fields)
             return
         if event == "average":
             gradients = fields.get("gradients", 1)
@@ -77,10 +85,26 @@ class Recorder:
         if event != "commit" and self._eval_every and (k + 1) % self._eval_every == 0:
             self.copy(k + 1, rank, fields["w"])
 
+    def _record_loss(self, rank: int, time: float, event: str, fields: dict[str, Any]) -> None:
+        """begin: a server comes to iteration k. lost: a worker of the virtual cluster has died.
+        recovered: the living go on from iteration k, having noticed a loss at that time."""
+        if event == "lost" and not fields["replaced"]:
+            self._holders -= rank in self._holding
+        if event == "recovered":
+            self.recoveries.append(
+                {
+                    "iteration": fields["k"],
+                    "lost": fields["lost"],
+                    "noticed_seconds": fields["noticed"],
+                    "resumed_seconds": time,
+                }
+            )
+
     def copy(self, done: int, rank: int, w: np.ndarray) -> None:
         """Keep the estimate of `rank` after `done` iterations; a vector is never changed."""
         estimates = self.copies.setdefault(done, {})
         estimates[rank] = w
+        self._holding.add(rank)
         if self._complete is not None and len(estimates) == self._holders:
             self._complete(done, self.copies.pop(done))
 
@@ -110,6 +134,7 @@ class Recorder:
                 self.copies.setdefault(done, {}).update(estimates)
             if self.looks is not None:
                 self.looks.merge(other.looks)
+            self.recoveries += other.recoveries
             self.busy |= other.busy
 
     @property

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import networkx as nx
@@ -13,12 +14,15 @@ import networkx as nx
 from cbdybw import specs, topology
 from cbdybw.algorithms.plan import Pace, Plan
 from cbdybw.clusters import delays, network
+from cbdybw.clusters.faults import Schedule
 from cbdybw.clusters.launch import placement
 from cbdybw.clusters.root import on_root
 from cbdybw.errors import BadInput
 from cbdybw.learning import schedules, workloads
 from cbdybw.problem import Problem
 from cbdybw.storage import datasets
+from cbdybw.storage.run_directory import RunDirectory
+from experiments import survival
 from experiments.settings import Settings
 
 if TYPE_CHECKING:
@@ -26,19 +30,23 @@ if TYPE_CHECKING:
     from data_prep.prepare import Preparation
 
 Log = Callable[[str], None]
+FAULT_NOTES = "faults"
+"""The folder, in a run's, of what ranks note of themselves before they are killed."""
 
 
 class Pieces(NamedTuple):
     """What a run is made of, beside the cluster.
 
-    `data` is what the manifest says of the data set: `sha256`, and `notice`, a line that belongs
-    under every result; both None where nothing is learnt from data.
+    `faults` are what befalls its ranks. `data` is what the manifest says of the data set: `sha256`,
+    and `notice`, a line that belongs under every result; both None where nothing is learnt from
+    data.
     """
 
     problem: Problem
     plan: Plan
     delay: delays.DelayLaw
     network: network.Network
+    faults: Schedule | None
     data: dict[str, str | None]
 
 
@@ -51,9 +59,11 @@ def build(settings: Settings, log: Log) -> Pieces:
     delay = delays.parse(settings.delay, settings.workers, settings.seed)
     _check_time_passes(settings, delay)
     links = network.parse(settings.network, settings.ranks, settings.seed)
+    faults = survival.schedule(settings)
     problem, data = build_problem(settings, log)
     _check_servers(settings, problem)
-    return Pieces(problem, build_plan(settings, graph, problem, log), delay, links, data)
+    plan = build_plan(settings, graph, problem, log)
+    return Pieces(problem, plan, delay, links, faults, data)
 
 
 def _check_backup_workers(settings: Settings, graph: nx.Graph) -> None:
@@ -182,6 +192,7 @@ def build_plan(settings: Settings, graph: nx.Graph, problem: Problem, log: Log) 
         backup_workers=settings.backup_workers,
         staleness=settings.staleness,
         pace=_pace(settings, problem),
+        survival=survival.build(settings, problem),
     )
 
 
@@ -208,6 +219,10 @@ def _pace(settings: Settings, problem: Problem) -> Pace:
 def build_cluster(settings: Settings, pieces: Pieces, **told: Any) -> Any:
     """The cluster to run on; `told` are trace, recorder and saver."""
     told |= {"seed": settings.seed, "servers": settings.ranks - settings.workers}
+    struck = {
+        "faults": pieces.faults,
+        "corrupt": partial(survival.damage, settings, pieces.plan.survival),
+    }
     if settings.replay:
         from cbdybw.clusters.replay import ReplayCluster
 
@@ -220,6 +235,8 @@ def build_cluster(settings: Settings, pieces: Pieces, **told: Any) -> Any:
             dim=pieces.problem.dim,
             neighbours=pieces.plan.neighbours,
             horovod=_horovod(settings, pieces.problem),
+            fault_notes=settings.run_dir and RunDirectory(settings.run_dir).path / FAULT_NOTES,
+            **struck,
             **told,
         )
     from cbdybw.clusters.virtual import VirtualCluster
@@ -229,6 +246,8 @@ def build_cluster(settings: Settings, pieces: Pieces, **told: Any) -> Any:
         delay=pieces.delay,
         network=pieces.network,
         batch=settings.batch_gradients,
+        replaces=pieces.plan.survival.replaces and settings.ranks == settings.workers,
+        **struck,
         **told,
     )
 

@@ -103,6 +103,13 @@ class Metrics:
                 return row["clock_seconds"]
         return None
 
+    def iterations_to(self, target: float) -> int | None:
+        """Iterations done at the first evaluation whose training loss is at most `target`."""
+        for row in self.rows:
+            if row["train_loss"] is not None and row["train_loss"] <= target:
+                return row["iteration"]
+        return None
+
     @property
     def diverged(self) -> bool:
         """Whether some mean model had no finite loss."""

@@ -51,7 +51,9 @@ def summary(
         "computing_seconds": _of_workers(settings, recorder, 0),
         "waiting_seconds": _of_workers(settings, recorder, 1),
         **_commits(settings, states),
-        "parameters_sha256": environment.sha256(states[rank].w for rank in holders(settings)),
+        "iterations_to_target": metrics.iterations_to(settings.target_loss),
+        "recoveries": recorder.recoveries,
+        "parameters_sha256": environment.sha256(final_estimates(settings, states).values()),
         "status": "diverged" if metrics.diverged else "finished",
         "run_dir": settings.run_dir or None,
     }
@@ -95,8 +97,15 @@ def _commits(settings: Settings, states: States) -> dict[str, Any]:
     }
 
 
+def final_estimates(settings: Settings, states: States) -> dict[int, np.ndarray]:
+    """The last estimates, or shards, of those who hold one and were not lost."""
+    return {rank: states[rank].w for rank in holders(settings) if rank in states}
+
+
 def holders(settings: Settings) -> range:
     """The ranks that hold an estimate, or a shard of it: workers, or parameter servers."""
+    if ALGORITHMS[settings.algorithm].root_holds:
+        return range(1)
     served = settings.ranks > settings.workers
     return range(settings.workers if served else 0, settings.ranks)
 
@@ -111,8 +120,11 @@ def models(settings: Settings, estimates: Mapping[int, np.ndarray]) -> dict[int,
 
 def backup_workers(settings: Settings, plan: Plan, recorder: Recorder) -> np.ndarray | None:
     """How many were not waited for in iteration k, shape (K,): the mean over workers of
-    b_j(k) = |N_j| - p_j(k), at a server of all N workers; None where nobody waits anyway."""
+    b_j(k) = |N_j| - p_j(k), at a server of all N workers; None where nobody waits anyway, and
+    where some were lost."""
     n, omits = recorder.iterations, ALGORITHMS[settings.algorithm].omits
+    if recorder.recoveries:
+        return None  # there were not always as many
     if omits == "neighbours":
         degrees = sum(map(len, plan.neighbours))
         return (degrees - recorder.active[:n]) / settings.workers
@@ -153,7 +165,7 @@ def arrays(
         result["backup_workers"] = b
     if recorder.looks is not None:
         result["looks"] = recorder.looks.table()
-    final = {rank: states[rank].w for rank in holders(settings)}
+    final = final_estimates(settings, states)
     if all(isinstance(w, np.ndarray) for w in final.values()):
         result["estimates"] = np.array(list(models(settings, final).values()))
     return result

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from cbdybw import specs, topology
 from cbdybw.algorithms import ALGORITHMS
+from cbdybw.algorithms.plan import RECOVERIES
 from cbdybw.clusters import delays, network
 from cbdybw.learning.workloads import WORKLOADS
-from experiments import limits
+from cbdybw.scar.checkpoint import POLICIES
+from experiments import limits, survival
 from experiments.flagged import Flagged, parse_flags
 from experiments.flagged import flag as _flag
 
@@ -117,6 +119,28 @@ class Settings(Flagged):
         0.0, "seconds on the cluster's clock between two looks at the held-out loss; 0: none"
     )
     checkpoint_every: int = _flag(0, "iterations between two checkpoints in --run_dir; 0: none")
+    faults: str = _flag("", "TOML file that says who fails when (see cbdybw.clusters.faults)")
+    recovery: str = _flag(
+        "",
+        "when a rank is lost: none: the run ends; without: the others go on; neighbour: a new "
+        "worker begins from the average of its neighbours; partial: what was lost comes back from the "
+        "running checkpoint; full: everything does; empty: partial for scar, else none",
+        ("", *RECOVERIES),
+    )
+    checkpoint_fraction: float = _flag(0.125, "r: share of the blocks in each running checkpoint")
+    checkpoint_period: int = _flag(8, "C: iterations in which as much is saved as there is")
+    checkpoint_policy: str = _flag(
+        "priority",
+        "blocks that a running checkpoint saves: those that changed most, in turn, at random, or "
+        "all; auto: r and C as well, the cheapest for --failure_rate",
+        (*POLICIES, "auto"),
+    )
+    failure_rate: float = _flag(0.0, "failures per iteration that auto reckons with")
+    lost_share: float = _flag(0.5, "share of the blocks that a failure loses, for auto")
+    save_cost: str = _flag(
+        "latency=0.0003,bandwidth=2e9",
+        "seconds that a save holds up training, and bytes per second beyond, for auto",
+    )
     batch_gradients: bool = _flag(
         True,
         "on the virtual cluster, one call for the gradients of all workers that compute at the "
@@ -128,6 +152,7 @@ class Settings(Flagged):
         self.check_texts()
         limits.check_numbers(self)
         limits.check_combinations(self)
+        survival.check(self)
 
     @property
     def ranks(self) -> int:
@@ -139,6 +164,11 @@ class Settings(Flagged):
     def policy(self) -> str:
         """What a straggler does: the straggler policy, or the paper's reading of it."""
         return "paper" if self.clock == "paper" else self.straggler_policy
+
+    @property
+    def survives(self) -> str:
+        """What is done when a rank is lost: one of RECOVERIES."""
+        return self.recovery or ("partial" if self.algorithm == "scar" else "none")
 
 
 define_flags = Settings.define_flags

@@ -11,7 +11,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -137,8 +137,11 @@ class _Session:
         states = self._first_states() if cut is None else self._restored(cut)
         first = self.ranks[0]
         if self.learns and first < self.settings.workers:
-            # TensorFlow compiles at the first gradient: not in iteration 0
-            problem.gradient(states[first].w, problem.batch(first, 0))
+            # TensorFlow, or numba, compiles at the first gradient: not in iteration 0
+            if hasattr(problem, "part"):
+                problem.part(states[first].w, 0, self.settings.workers, 0)
+            else:
+                problem.gradient(states[first].w, problem.batch(first, 0))
         with evaluation.overflowing():
             return self.cluster.run(
                 lambda worker: algorithm(worker, problem, plan, states[worker.rank]),
@@ -150,6 +153,8 @@ class _Session:
         w = self.pieces.problem.initial(keyed_rng(self.settings.seed, "initial", 0, 0))
         states = {rank: State(0, w) for rank in self.ranks}
         servers = range(self.settings.workers, self.settings.ranks)
+        if ALGORITHMS[self.settings.algorithm].root_holds:
+            servers = range(0)  # each takes what it holds by itself
         for server, shard in zip(servers, shards(w, len(servers)), strict=True):
             if server in states:
                 states[server].w = shard
@@ -196,23 +201,23 @@ class _Session:
 
     def close(self, states: dict[int, State], began: float) -> Outcome | None:
         """Evaluate what has not been, write what is left, and sum up on the root."""
-        final = {rank: states[rank].w for rank in self._holders}
+        final = {rank: states[rank].w for rank in self._holders if rank in states}
         if self.directory is not None:
             self.trace.flush(self.directory.trace, self.process, self.settings.iterations)
         self.recorder.busy = self.trace.busy()
         if self.recorder.looks is not None:
             self.recorder.looks.finish(self.cluster.time)
         own = self._own_qualities(final) if self.mpi and self.learns else {}
-        digest = self.trace.sha256(states[rank].w for rank in self.ranks)
+        digest = self.trace.sha256(states[rank].w for rank in self.ranks if rank in states)
         parts = self.cluster.gather((states, self.recorder, own, digest))
         if parts is None:
             return None
-        lost = [rank for rank, part in enumerate(parts) if part is None]
+        lost = sorted({*self.cluster.lost, *(r for r, part in enumerate(parts) if part is None)})
         all_states, recorders, owns, digests = zip(*filter(None, parts), strict=True)
         states = {rank: state for some in all_states for rank, state in some.items()}
         self.recorder.merge(recorders[1:])
         if self.learns:
-            self._evaluate_rest(states, evaluation.merged(owns))
+            self._evaluate_rest(results.final_estimates(self.settings, states), owns)
         return self._result(states, lost, environment.combined(digests), began)
 
     def _own_qualities(self, final: dict[int, np.ndarray]) -> dict[int, Qualities]:
@@ -223,15 +228,19 @@ class _Session:
         problem = self.pieces.problem
         return {done: evaluation.qualities(problem, estimates) for done, estimates in kept.items()}
 
-    def _evaluate_rest(self, states: dict[int, State], own: dict[int, Qualities]) -> None:
-        """The iterations of which estimates were kept, and the last one."""
+    def _evaluate_rest(
+        self, final: dict[int, np.ndarray], owns: Sequence[dict[int, Qualities]]
+    ) -> None:
+        """The iterations of which estimates were kept, and the last one. An iteration that ended
+        before a loss is seen by those who have survived."""
+        own = evaluation.merged(owns)
         for done, estimates in sorted(self.recorder.copies.items()):
-            if len(estimates) == len(results.holders(self.settings)):  # else they stopped before
+            if estimates.keys() >= final.keys():  # else they stopped before
                 models = results.models(self.settings, estimates)
                 self.metrics.add(done, models, own.get(done))
-        final = {rank: states[rank].w for rank in results.holders(self.settings)}
         models = results.models(self.settings, final)
         self.metrics.add(self.recorder.iterations, models, own.get(_FINAL))
+        self.metrics.rows.sort(key=lambda row: row["iteration"])
         if self.recorder.looks is not None:
             self.recorder.looks.evaluate(self._held_out_loss)
 

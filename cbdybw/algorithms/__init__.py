@@ -10,7 +10,8 @@ from cbdybw.algorithms.consensus import cb_full
 from cbdybw.algorithms.dybw import cb_dybw
 from cbdybw.algorithms.parameter_server import asp, bsp, ssp
 from cbdybw.algorithms.pathsearch import dsgd_aau
-from cbdybw.algorithms.plan import Algorithm
+from cbdybw.algorithms.plan import RECOVERIES, Algorithm
+from cbdybw.algorithms.scar import scar
 from cbdybw.algorithms.static import cb_static
 
 ALGORITHMS = {
@@ -18,11 +19,13 @@ ALGORITHMS = {
         cb_full,
         "arXiv 2102.06280, Algorithm 1 with S_j(k) = N_j",
         "every worker waits for all of its neighbours",
+        recoveries=RECOVERIES,
     ),
     "cb_dybw": Algorithm(
         cb_dybw,
         "arXiv 2102.06280, Algorithms 1 and 2",
         "a threshold decides in each iteration which slow neighbours are left out",
+        recoveries=RECOVERIES,
     ),
     "cb_static": Algorithm(
         cb_static,
@@ -132,5 +135,14 @@ ALGORITHMS = {
         family="server",
         policies=("carry", "drop"),
         omits="workers",
+    ),
+    "scar": Algorithm(
+        scar,
+        "arXiv 1810.07354",
+        "every iteration waits for all; what lost servers held comes from running checkpoints",
+        family="server",
+        omits="",
+        recoveries=("none", "partial", "full"),
+        root_holds=True,
     ),
 }

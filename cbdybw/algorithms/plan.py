@@ -227,6 +227,8 @@ class Algorithm(NamedTuple):
     `policies`: what it can let a straggler do; where nobody is left out all mean the same.
     `omits`: of what the number of backup workers is counted: "neighbours", "workers" or "".
     `searches`: whether a scheduler looks at the whole model, so that there is one server only.
+    `recoveries`: what can be done when a rank is lost (see `Survival`).
+    `root_holds`: whether the first worker has the whole model, and nobody else is asked for it.
     """
 
     run: Callable[[Worker, Problem, Plan, State], Any]
@@ -236,6 +238,8 @@ class Algorithm(NamedTuple):
     policies: tuple[str, ...] = POLICIES
     omits: str = "neighbours"
     searches: bool = False
+    recoveries: tuple[str, ...] = ("none",)
+    root_holds: bool = False
 
 
 def shards(w: np.ndarray, servers: int) -> list[np.ndarray]:

@@ -144,16 +144,18 @@ def surviving(run: Run) -> Run:
         if plan.survival.recovery == "none":
             return await run(worker, problem, plan, state)
         survivor, here, news = _Survivor(worker, plan, state), plan, worker.restarts > 0
+        noticed = worker.now()
         while True:
             try:
                 if news:
-                    here = await survivor.begin_anew()
+                    here = await survivor.begin_anew(noticed)
+                    news = False
                 last = await run(worker, problem, here, survivor.state)
                 survivor.state.advance(last.k, last.w)
                 if await survivor.living.part():
                     return last
             except PeerLost:
-                pass  # met below: the living know who it was
+                noticed = noticed if news else worker.now()
             news = True
 
     return outliving
@@ -186,8 +188,9 @@ class _Survivor:
         if not self._is_new:
             self._start_saving()
 
-    async def begin_anew(self) -> Plan:
-        """Meet the living and take up the state to go on from; the plan of those who are there."""
+    async def begin_anew(self, noticed: float) -> Plan:
+        """Meet the living and take up the state to go on from; the plan of those who are there.
+        `noticed`: when the loss was."""
         worker, plan, state = self._worker, self._plan, self.state
         told = await self.living.meet(state.k, not self._is_new)
         k = min(plan.iterations, 1 + max(said[0] for said in told.values()))
@@ -200,7 +203,9 @@ class _Survivor:
         if self._is_new:
             self._is_new = False
             self._start_saving()
-        worker.record("repair", k=k, w=state.w)
+        if worker.rank == 0:
+            lost = new or self.living.lost
+            worker.record("recovered", k=k, lost=lost, noticed=noticed)
         return plan
 
     async def _restored(self, k: int, new: list[int]) -> np.ndarray:

@@ -226,6 +226,11 @@ class MpiCluster:
         return {self.rank: result}
 
     @property
+    def lost(self) -> list[int]:
+        """Ranks that have died, ascending."""
+        return sorted(self._wire.lost)
+
+    @property
     def time(self) -> float:
         """Seconds on this rank's clock, of the event being processed."""
         return self._loop.time
