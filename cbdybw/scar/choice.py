@@ -7,19 +7,21 @@ counted in iterations:
     overhead = seconds of a save / (seconds of an iteration · round(rC))
     rework   = failures per iteration · E[iteration cost of one]
 
-The cost of a failure is the bound of one perturbation (SCAR, arXiv 1810.07354, Theorem 3.2), with
-‖δ'‖ for its mean. A copy that is a iterations old is ‖x(k) - x(k-a)‖ away, or (c^-a - 1) ‖x(k) - x*‖
-while the run converges along its slowest direction [choice]. Of a lost share p of the blocks, with
-E‖δ'‖² = p ‖δ‖² (Theorem 4.2),
+While a run goes straight to x*, a copy that is a iterations old is c^-a times as far from it, and a
+failure sets a share p of the blocks, whichever, back to their copies [choice]. Then (after Theorem
+4.2 of SCAR, arXiv 1810.07354, by which E‖δ'‖² = p ‖δ‖²)
 
-    cost(a) = log(1 + √p (c^-a - 1)) / log(1/c),
+    E‖y - x*‖² = (1 - p + p c^-2a) ‖x - x*‖²
+    cost(a)    = ½ log(1 - p + p c^-2a) / log(1/c),
 
-in which neither k nor r0 is left. With p = 1 it is a, what full recovery repeats exactly.
+which is a for p = 1, what full recovery repeats exactly, and otherwise below the bound of Theorem
+3.2, log(1 + √p (c^-a - 1)) / log(1/c). Neither k nor r0 is left in it.
 
-Where blocks change at unequal speeds v_i, "priority" saves a block when it has come as far as all
-others: the squares of the distances are on average (mean v)²/mean(v²) of what they would be if all
-copies were of one age. This is the `evenness` of the change; as no block is saved more often than
-every round(rC) iterations, r² is the least there can be [choice].
+Copies have all ages below C. Where blocks move at unequal speeds v_i, "priority" saves a block when
+it has come as far as the others at their saves, so that the ages of those that matter are shorter
+than C by (mean v)²/mean(v²), the `evenness` of the change; but not shorter than rC, for no block is
+saved more often [choice]. That is for distances that grow with age in proportion; where c^-C is far
+above 1, they grow faster and uneven blocks cost more than expected.
 """
 
 from __future__ import annotations
@@ -90,21 +92,19 @@ def evenness(changes: np.ndarray) -> float:
     return float(np.mean(changes)) ** 2 / squares if squares else 1.0
 
 
-def failure_cost(c: float, lost_share: float, fraction: float, period: int, even: float) -> float:
-    """Expected iterations that a failure costs; any iteration may be the one in which it happens.
+def failure_cost(
+    c: float, lost_share: float, fraction: float, period: int, even: float = 1.0
+) -> float:
+    """Expected iterations that a failure costs, which any iteration may be hit by.
 
-    Copies of 1/r ages, `interval` apart, exist at a time. `even` is their blocks' `evenness`.
+    At each time there are copies of 1/r ages, `interval` apart. `even` is the blocks' `evenness`.
     """
-    step = interval(fraction, period)
+    step, decay = interval(fraction, period), -math.log(c)
     ages = np.arange(step)[:, None] + step * np.arange(round(1 / fraction))
-    # in units of c^-oldest: that can be too large for a float
-    oldest = int(ages.max())
-    scale = oldest * math.log(1 / c)
-    distances = np.exp(ages * math.log(1 / c) - scale) - math.exp(-scale)
-    square = max(even, fraction**2) * (distances**2).mean(1)
-    with np.errstate(divide="ignore"):  # nothing is lost where all copies are of now
-        logs = 0.5 * np.log(lost_share * square) + scale
-    return float(np.logaddexp(0, logs).mean() / math.log(1 / c))
+    back = 2 * decay * max(even, fraction) * ages  # log c^-2a, too large for c^-2a itself
+    lost = np.logaddexp.reduce(back, axis=1) + math.log(lost_share / back.shape[1])
+    kept = math.log1p(-lost_share) if lost_share < 1 else -math.inf
+    return float(np.logaddexp(kept, lost).mean() / (2 * decay))
 
 
 def choose(

@@ -32,6 +32,8 @@ from cbdybw.errors import BadInput
 
 LEVEL = 0.95
 """Confidence of the intervals [choice]."""
+SURE = 0.999
+"""Confidence with which a record must still fall not to be taken as level [choice]."""
 FEWEST = 10
 """Values that a line is drawn through, at least [choice]."""
 
@@ -205,14 +207,16 @@ class _Line(NamedTuple):
     covariance: np.ndarray
     freedom: int
 
-    def interval(self, value: float, gradient: ArrayLike) -> tuple[float, float]:
+    def interval(
+        self, value: float, gradient: ArrayLike, level: float = LEVEL
+    ) -> tuple[float, float]:
         """Student's interval of a function of beta."""
         deviation = math.sqrt(gradient @ self.covariance @ gradient)
-        half = student.ppf((1 + LEVEL) / 2, self.freedom) * deviation
+        half = student.ppf((1 + level) / 2, self.freedom) * deviation
         return value - half, value + half
 
-    def slope_interval(self) -> tuple[float, float]:
-        return self.interval(self.beta[1], np.array([0.0, 1.0]))
+    def slope_interval(self, level: float = LEVEL) -> tuple[float, float]:
+        return self.interval(self.beta[1], np.array([0.0, 1.0]), level)
 
     def estimate(self, steps: bool) -> Estimate:
         """Of a line through distances, or through norms of steps, which are (1 - c) of them."""
@@ -239,19 +243,26 @@ def _linear_part(k: np.ndarray, record: np.ndarray) -> slice:
     """The later half of the fall [choice].
 
     The fall ends at the first value that is 0 or not finite, or, if the record has become level, at
-    the first value below three times that level. It is level if the slope of its last quarter may
-    be 0, by its interval, and may not be that of what was before.
+    the first value below three times that level.
     """
     bad = np.flatnonzero(~(np.isfinite(record) & (record > 0)))
     stop = int(bad[0]) if len(bad) else len(record)
     last = 3 * stop // 4
     if stop - last >= FEWEST:
         y = np.log(record[:stop])
-        tail = _line(k[last:stop], y[last:])
-        low, high = tail.slope_interval()
-        if high >= 0 and low > _line(k[:last], y[:last]).beta[1]:
+        if _has_become_level(k[:stop], y):
             stop = int(np.argmax(y < np.median(y[last:]) + math.log(3)))
     return slice(stop // 2, stop)
+
+
+def _has_become_level(k: np.ndarray, y: np.ndarray) -> bool:
+    """Whether the later half is not SURE to fall, or the last quarter falls less than half as
+    steeply as what was before it and is not SURE to fall either [choice]."""
+    half, last = len(k) // 2, 3 * len(k) // 4
+    if _line(k[half:], y[half:]).slope_interval(SURE)[1] >= 0:
+        return True
+    before, after = _line(k[:last], y[:last]), _line(k[last:], y[last:])
+    return after.beta[1] > before.beta[1] / 2 and after.slope_interval(SURE)[1] >= 0
 
 
 def _line(k: np.ndarray, y: np.ndarray) -> _Line:
@@ -265,7 +276,8 @@ def _line(k: np.ndarray, y: np.ndarray) -> _Line:
     n, rho = len(k), 0.0
     design = np.column_stack([np.ones(n), k])
     for _ in range(4):
-        first = 1 / math.sqrt((rho ** (2 * np.arange(k[0] + 1))).sum())
+        m = k[0] + 1  # iterations that the noise of the first value comes from
+        first = 1 / math.sqrt((1 - rho ** (2 * m)) / (1 - rho**2) if rho < 1 else m)
         whitened, target = (
             np.concatenate([first * v[:1], v[1:] - rho * v[:-1]]) for v in (design, y)
         )
