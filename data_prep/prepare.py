@@ -44,7 +44,7 @@ class Preparation:
 
     Attributes:
         dataset: one of DATASETS; `auto` is MNIST, or the embedded digits when no source has it.
-            `rail` and `chiller` are numbers; `rail:window=N` has windows of N values.
+            `rail`, `chiller` and `covertype` are numbers; `rail:window=N` has windows of N values.
         pca: number of principal components; 0 keeps the pixels, scaled to [0, 1], or the numbers.
         partition: iid, shards:K, dirichlet:ALPHA or thinned:SHARE.
         workers: number of parts.
@@ -138,7 +138,7 @@ def _from_a_table(spec: Preparation, log: Callable[[str], None]) -> _Whole:
     }
     about = {
         "dataset": spec.dataset,
-        "classes": CLASSES,
+        "classes": samples.classes,
         "image_shape": [samples.train_x.shape[1]],
         "source": source,
         "scaling": samples.scaling,

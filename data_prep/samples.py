@@ -12,13 +12,15 @@ from data_prep.images import CLASSES
 
 
 class Samples(NamedTuple):
-    """Float32 features (n, d), int64 labels (n,), and what the manifest says of `scaling`."""
+    """Float32 features (n, d), int64 labels (n,), what the manifest says of `scaling`,
+    and the number of classes."""
 
     train_x: np.ndarray
     train_y: np.ndarray
     test_x: np.ndarray
     test_y: np.ndarray
     scaling: str
+    classes: int = CLASSES
 
 
 def for_training(rows: int) -> int:

@@ -29,9 +29,11 @@ def beside(out: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
             continue
         if (folder / datasets.MANIFEST).exists():
             try:
-                yield folder, datasets.read_manifest(folder)
+                manifest = datasets.read_manifest(folder)
             except BadInput:
                 continue  # no set of ours: a run's folder has a manifest.json as well
+            if "partition_sizes" in manifest:  # ratings and texts have no parts
+                yield folder, manifest
 
 
 def is_sound(folder: Path, log: Callable[[str], None]) -> bool:

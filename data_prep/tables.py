@@ -1,7 +1,7 @@
-"""Data sets of numbers whose originals are private: generated, or a user's own.
+"""Data sets of numbers, not images: a user's own file, else downloaded or generated.
 
-A file of the user's in --raw_dir is taken where it is there and sound; else the data are generated
-from SEED, and every result says so.
+A file of the user's in --raw_dir is taken where it is there and sound. Else what is published is
+downloaded; what is private is generated from SEED, and every result says so.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cbdybw.errors import BadInput
 from cbdybw.specs import Choice, integer, select
-from data_prep import chiller, rail
+from data_prep import chiller, covertype, rail
 from data_prep.samples import Samples
 
 SEED = 0
@@ -25,10 +26,11 @@ TABLES = {
         {"window": integer(1, default="10")},
     ),
     "chiller": Choice(chiller.samples, "performance of five chillers (ADSP)"),
+    "covertype": Choice(covertype.samples, "forest cover of 581,012 patches of land (SCAR)"),
 }
 """Built from (numbers, name of their source, **keys)."""
 
-_MODULES = {"rail": rail, "chiller": chiller}
+_MODULES = {"rail": rail, "chiller": chiller, "covertype": covertype}
 
 
 class Found(NamedTuple):
@@ -48,17 +50,29 @@ def find(dataset: str, raw_dir: str, log: Callable[[str], None]) -> Found:
     """The samples of `dataset`; BadInput names what is wrong with a file of the user's."""
     choice, keys = select(dataset, "--dataset", TABLES)
     module = _MODULES[_name(dataset)]
-    path = Path(raw_dir) / module.FILE
-    if raw_dir and path.exists():
-        numbers, notice = module.read(path), None
-        source = {"name": "raw_dir", "place": str(path.resolve())}
+    path, notice = _own_file(module.FILE, raw_dir), None
+    if path:
+        numbers = module.read(path)
+        source = {"name": "raw_dir", "place": str(path.resolve()), "original": False}
+    elif module is covertype:
+        if raw_dir:
+            raise BadInput(
+                f"--raw_dir={raw_dir}: no {module.FILE} there; leave out or name another"
+            )
+        numbers = covertype.fetch(log)
+        source = {"name": "figshare", "place": covertype.URL, "original": True}
     else:
         numbers, notice = module.generate(SEED), NOTICE
-        source = {"name": "generated", "place": f"seed {SEED}"}
+        source = {"name": "generated", "place": f"seed {SEED}", "original": False}
         log(f"{dataset}: no {module.FILE} of your own in --raw_dir: {notice}")
-    source |= {"sha256": hashlib.sha256(numbers.tobytes()).hexdigest(), "original": False}
-    blamed = dataset if notice else str(path)
-    return Found(choice.build(numbers, blamed, **keys), source, notice)
+    source["sha256"] = hashlib.sha256(numbers.tobytes()).hexdigest()
+    return Found(choice.build(numbers, str(path or dataset), **keys), source, notice)
+
+
+def _own_file(name: str, raw_dir: str) -> Path | None:
+    """The user's file `name`, gzipped or not."""
+    paths = (Path(raw_dir, name + suffix) for suffix in ("", ".gz")) if raw_dir else ()
+    return next((path for path in paths if path.exists()), None)
 
 
 def _name(dataset: str) -> str:
