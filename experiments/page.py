@@ -65,6 +65,8 @@ class Page:
         example: one of the modules that draw a figure.
         body: HTML of (group, its rows, folder of figures), below the group's TITLE and SAYS.
         says: a paragraph each, above the verdicts.
+        binary: what does the runs of a cell, a module of `experiments`.
+        units: of seconds and of intervals.
     """
 
     paper: str
@@ -72,6 +74,11 @@ class Page:
     example: str
     body: Callable[[str, list[Row], Path], str] = group_figures
     says: tuple[str, ...] = ()
+    binary: str = "train"
+    units: str = (
+        "Seconds are those of the virtual clock wherever it does not say MPI. Intervals are 95 % "
+        "(Student's t over seeds)"
+    )
 
     def write(self, out: Path) -> Path:
         """Write OUT/report.html from the rows, figures and verdicts in OUT; its path."""
@@ -96,7 +103,7 @@ class Page:
             f"<h1>{self.name}: what the paper claims, and what came out</h1>"
             + "".join(f"<p>{escape(text)}</p>" for text in self.says)
             + "".join(f'<p class="notice">{escape(text)}</p>' for text in _notices(groups))
-            + f'<p class="soft">{escape(_origin(groups))}</p>'
+            + f'<p class="soft">{escape(_origin(groups))} {escape(self.units)}.</p>'
             f"<h2>Verdicts</h2>{verdict_table(verdicts)}{sections}"
             f"<h2>Again</h2>{self._again()}</body></html>\n"
         )
@@ -117,7 +124,7 @@ class Page:
             "the figures, verdicts and this page alone": "python -m experiments.reproduce "
             f"--paper={self.paper} --figures_only --out=OUT",
             "one figure": f"python -m experiments.{self.paper}.{self.example} OUT",
-            "one cell": "python -m experiments.train "
+            "one cell": f"python -m experiments.{self.binary} "
             f"--flagfile=experiments/{self.paper}/cells/GROUP/NAME.flags --seed=0",
         }
         items = "".join(f"<dt>{k}</dt><dd><code>{line}</code></dd>" for k, line in lines.items())
@@ -209,6 +216,5 @@ def _origin(groups: Rows) -> str:
     return (
         f"{len(every)} runs, commit {', '.join(commits)}; "
         + ", ".join(f"{name} {number}" for name, number in versions.items())
-        + ". Seconds are those of the virtual clock wherever it does not say MPI. Intervals are "
-        "95 % (Student's t over seeds)."
+        + "."
     )

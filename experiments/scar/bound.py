@@ -24,12 +24,12 @@ from experiments.statistics import Interval
 
 TITLE = "Perturbations and the bound on their cost"
 SAYS = (
-    "A point is a perturbation of one run. Its bound stands on c, from a line through the logarithm "
-    "of the distances from x* [choice] (the quadratic program's is exact), on ‖x(0) - x*‖, and on "
-    "when the perturbation came and its norm. A cost that is the bound's or less, or less than one "
-    "whole iteration more, keeps the bound; the others are ringed and counted. The cautious bound "
-    "has the largest ratio of consecutive distances as c, or the upper end of c's interval where "
-    "noise makes that 1."
+    "A point is a perturbation of one run. Its bound stands on when it came, on its norm, on "
+    "‖x(0) - x*‖ and on c, from a line through the logarithms of the distances from x* [choice]; "
+    "the quadratic program's is exact. A cost up to the bound, or less than one whole iteration "
+    "more, keeps it; the others are ringed and counted. The cautious bound has the largest ratio "
+    "of consecutive distances as c, or the upper end of c's interval where noise makes that 1, and "
+    "‖x(0) - x*‖ as the line has it."
 )
 MARKS = {
     "random": {"color": "#0072B2", "marker": "o"},
