@@ -55,12 +55,8 @@ def write(path: Path, about: str, members: np.ndarray, saved_at: np.ndarray, pac
 
 def read_header(path: Path, about: str) -> Header:
     """What is in the file. Damaged; BadInput when it is whole, but of another model or format."""
-    prefix = _read(path, 0, _PREFIX.size)
-    try:
-        *fields, checksum = _PREFIX.unpack(prefix)
-        head = _read(path, _PREFIX.size, fields[2] + 16 * fields[3])
-    except struct.error:
-        raise Damaged(f"{path}: is cut short") from None
+    *fields, checksum = _PREFIX.unpack(_read(path, 0, _PREFIX.size))
+    head = _read(path, _PREFIX.size, fields[2] + 16 * fields[3])
     if fields[0] != _MAGIC or checksum != _checksum(fields, head):
         raise Damaged(f"{path}: its header is damaged")
     refuse_others(path, fields[1], head[: fields[2]].decode(), about)
@@ -72,8 +68,6 @@ def read_values(path: Path, header: Header, blocks: Blocks) -> np.ndarray:
     """The values of all blocks of the file, packed. Damaged."""
     size = 4 * int(blocks.sizes[header.members].sum())
     values = _read(path, header.start, size)
-    if len(values) < size:
-        raise Damaged(f"{path}: is cut short")
     if zlib.crc32(values) != header.checksum:
         raise Damaged(f"{path}: its values are damaged")
     return np.frombuffer(values, "<f4")
@@ -101,8 +95,11 @@ def _read(path: Path, start: int, size: int) -> bytes:
             return file.read(max(0, min(size, left)))  # a damaged size may be anything
 
     try:
-        return atomic.patiently(read, path)
+        data = atomic.patiently(read, path)
     except FileNotFoundError:
         raise Damaged(f"{path}: is missing") from None
     except OSError as error:
         raise Damaged(f"{path}: cannot be read ({error.strerror or error})") from error
+    if len(data) < size:
+        raise Damaged(f"{path}: is cut short")
+    return data

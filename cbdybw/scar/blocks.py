@@ -27,11 +27,11 @@ class Blocks:
 
     def __init__(self, sizes: Sequence[int] | np.ndarray):
         self.sizes = np.array(sizes, np.int64)
-        if self.sizes.ndim != 1 or not len(self.sizes) or self.sizes.min() < 1:
-            raise ValueError("blocks have at least one value each, and there is at least one")
+        if self.sizes.ndim != 1 or self.sizes.min(initial=1) < 1:
+            raise ValueError("a block has at least one value")
         self.ends = np.cumsum(self.sizes)
         self.starts = self.ends - self.sizes
-        self.dim = int(self.ends[-1])
+        self.dim = int(self.sizes.sum())
 
     @classmethod
     def rows(cls, rows: int, columns: int) -> Blocks:
@@ -60,7 +60,7 @@ class Blocks:
     @cached_property
     def size(self) -> int:
         """Values of every block where they are all alike, else 0."""
-        return int(self.sizes[0]) if (self.sizes == self.sizes[0]).all() else 0
+        return int(self.sizes[0]) if len(np.unique(self.sizes)) == 1 else 0
 
     @cached_property
     def bounds(self) -> list[int]:
@@ -108,7 +108,7 @@ def euclidean(x: np.ndarray, saved: np.ndarray, blocks: Blocks) -> np.ndarray:
     squares = np.empty(len(blocks), np.result_type(x, saved))
     bounds = blocks.bounds
     starts = np.append(blocks.starts, blocks.dim)[bounds]
-    buffer = np.empty(np.diff(starts).max(), squares.dtype)
+    buffer = np.empty(np.diff(starts).max(initial=0), squares.dtype)
     for first, last, start, end in zip(bounds, bounds[1:], starts, starts[1:], strict=False):
         change = np.subtract(x[start:end], saved[start:end], out=buffer[: end - start])
         if blocks.size:

@@ -197,13 +197,14 @@ class RunningCheckpoint:
         self._held = self._blocks.subset(members)
 
     def _write(self, k: int | np.ndarray, members: np.ndarray, packed: np.ndarray) -> None:
-        self._store.write(k, members, packed)
-        self.bytes_written += packed.nbytes
+        if len(members):  # a server may hold nothing
+            self._store.write(k, members, packed)
+            self.bytes_written += packed.nbytes
 
     def _choose(self, x: np.ndarray, k: int) -> np.ndarray:
         """Places among the held blocks, ascending."""
         n = len(self._held)
-        count = max(1, round(self._fraction * n))
+        count = min(n, max(1, round(self._fraction * n)))
         if count == n:
             return np.arange(n)
         if self._policy == "priority":

@@ -71,7 +71,8 @@ class Log:
         self._executor = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future | None = None
         self._index: Index | None = None  # nobody has written yet
-        self._expected(self._manifest(), self._listed())  # BadInput
+        with atomic.readable(self.folder):
+            self._expected(self._manifest(), self._listed())  # is it of this model?
 
     def write(
         self,
@@ -150,7 +151,7 @@ class Log:
         try:
             said = json.loads(manifest)
             block_file.refuse_others(path, said["format"], said["about"], self._about)
-            live, last = set(said["live"]), said["last"]
+            live, last = {int(number) for number in said["live"]}, said["last"]
             return live | set(range(last + 1, max(listed, default=0) + 1)), []
         except BadInput:
             raise
