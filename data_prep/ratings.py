@@ -32,6 +32,11 @@ class Ratings(NamedTuple):
     values: np.ndarray
     manifest: dict[str, Any]
 
+    @property
+    def name(self) -> str:
+        """jester or movielens."""
+        return self.manifest["dataset"]
+
 
 def prepare(
     dataset: str, raw_dir: str, out: str | os.PathLike, log: Callable[[str], None]

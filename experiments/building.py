@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import networkx as nx
 
-from cbdybw import specs, topology
+from cbdybw import topology
 from cbdybw.algorithms.plan import Pace, Plan
 from cbdybw.clusters import delays, network
 from cbdybw.clusters.faults import Schedule
@@ -19,14 +19,16 @@ from cbdybw.clusters.launch import placement
 from cbdybw.clusters.root import on_root
 from cbdybw.errors import BadInput
 from cbdybw.learning import schedules, workloads
-from cbdybw.problem import Problem
+from cbdybw.problem import Iterated, Problem
 from cbdybw.storage import datasets
 from cbdybw.storage.run_directory import RunDirectory
+from data_prep import ratings
 from experiments import survival
 from experiments.settings import Settings
 
 if TYPE_CHECKING:
     from cbdybw.learning.horovod import Horovod
+    from cbdybw.learning.iterated import Data
     from data_prep.prepare import Preparation
 
 Log = Callable[[str], None]
@@ -53,7 +55,7 @@ class Pieces(NamedTuple):
 def build(settings: Settings, log: Log) -> Pieces:
     """The pieces, with data prepared where it is missing. `log` is called on the root only."""
     check_ranks(settings)
-    specs.select(settings.workload, "--workload", workloads.WORKLOADS)
+    workloads.check(settings.workload, settings.dataset)
     graph = topology.build(settings.graph, settings.workers, settings.seed)
     _check_backup_workers(settings, graph)
     delay = delays.parse(settings.delay, settings.workers, settings.seed)
@@ -115,33 +117,52 @@ def is_root() -> bool:
     return (placement() or (0, 1))[0] == 0
 
 
-def build_problem(settings: Settings, log: Log) -> tuple[Problem, dict[str, str | None]]:
+def build_problem(settings: Settings, log: Log) -> tuple[Problem | Iterated, dict[str, str | None]]:
     """The learning problem, and what the manifest says of its data."""
     batch_size, seed = settings.batch_size, settings.seed
-    if not workloads.needs_data(settings.workload):
-        problem = workloads.build(settings.workload, None, batch_size, seed)
-        return problem, {"sha256": None, "notice": None}
-    folder = prepare_data(settings, log)
-    data = datasets.load(folder)
-    if data.manifest["notice"] and data.name == "digits":
+    data, about = load_data(settings, log)
+    if about["notice"] and data.name == "digits":
         # A stand-in, too small for the batch that was asked for.
         batch_size = min(batch_size, data.manifest["batch_size"])
-    problem = workloads.build(settings.workload, data, batch_size, seed)
-    return problem, {name: data.manifest[name] for name in ("sha256", "notice")}
+    problem = workloads.build(settings.workload, data, batch_size, seed, settings.eta0)
+    return problem, about
+
+
+def load_data(settings: Settings, log: Log) -> tuple[Data, dict[str, str | None]]:
+    """What the workload learns from, made where it is missing, and what its manifest says: `sha256`
+    and `notice`. None where nothing is learnt from data."""
+    if not workloads.needs_data(settings.workload):
+        return None, {"sha256": None, "notice": None}
+    folder = prepare_data(settings, log)
+    load = ratings.load if workloads.collection(settings.workload) else datasets.load
+    data = load(folder)
+    return data, {name: data.manifest[name] for name in ("sha256", "notice")}
 
 
 def prepare_data(settings: Settings, log: Log) -> str:
     """The folder with the data that `settings` learn from, made where it is missing."""
-    from data_prep.prepare import Preparation, prepare
-
-    wanted = Preparation(**{name: getattr(settings, name) for name in Preparation.__annotations__})
+    workloads.check(settings.workload, settings.dataset)
     folder = settings.data_dir or _data_folder(settings)
-    mpi = settings.cluster == "mpi"
-    on_root(lambda: _is_prepared(wanted, folder) or prepare(wanted, folder, log), mpi)
+    prepare = _prepare_collection if workloads.collection(settings.workload) else _prepare_samples
+    on_root(lambda: prepare(settings, folder, log), settings.cluster == "mpi")
     return folder
 
 
+def _prepare_collection(settings: Settings, folder: str, log: Log) -> None:
+    ratings.prepare(settings.dataset, settings.raw_dir, folder, log)
+
+
+def _prepare_samples(settings: Settings, folder: str, log: Log) -> None:
+    from data_prep.prepare import Preparation, prepare
+
+    wanted = Preparation(**{name: getattr(settings, name) for name in Preparation.__annotations__})
+    if not _is_prepared(wanted, folder):
+        prepare(wanted, folder, log)
+
+
 def _data_folder(settings: Settings) -> str:
+    if workloads.collection(settings.workload):
+        return f"data/{settings.dataset}"
     partition = settings.partition.replace(":", "")
     size = f"w{settings.workers}-b{settings.batch_size}-s{settings.seed}"
     return f"data/{settings.dataset}-pca{settings.pca}-{partition}-{size}"

@@ -12,6 +12,7 @@ from cbdybw.algorithms import ALGORITHMS
 from cbdybw.algorithms.plan import Pace
 from cbdybw.clusters import trace
 from cbdybw.errors import BadInput
+from cbdybw.learning import workloads
 from cbdybw.learning.schedules import exponential_decay
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def check_combinations(settings: Settings) -> None:
             f"one has to be waited for; use at most {settings.workers - 1}"
         )
     _check_commits(settings, row.searches)
+    _check_iterated(settings)
     if settings.clock == "paper" and settings.cluster == "mpi":
         raise BadInput("--clock=paper: exists on paper only; use --cluster=virtual")
     if settings.clock == "paper" and settings.straggler_policy != "carry":
@@ -152,4 +154,22 @@ def _check_commits(settings: Settings, searches: bool) -> None:
         raise BadInput(
             f"--probe_window={settings.probe_window}: with --commit_timer=restart nobody commits "
             f"within {Pace.shortest:g} s; use more than that"
+        )
+
+
+def _check_iterated(settings: Settings) -> None:
+    """Iterative-convergent workloads and SCAR need each other."""
+    workload, algorithm = settings.workload, settings.algorithm
+    iterated = workloads.is_iterated(workload, settings.dataset)
+    of_adsp = "; of --workload=cnn ADSP's learns from --dataset=cifar10, SCAR's from mnist"
+    hint = of_adsp if workload.startswith("cnn") else ""
+    if iterated and algorithm != "scar":
+        raise BadInput(
+            f"--algorithm={algorithm}: --workload={workload} is iterated as a whole; "
+            f"use --algorithm=scar{hint}"
+        )
+    if algorithm == "scar" and not iterated:
+        raise BadInput(
+            f"--workload={workload}: --algorithm=scar iterates {', '.join(workloads.ITERATED)}; "
+            f"use one of these{hint}"
         )

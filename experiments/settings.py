@@ -36,7 +36,11 @@ class Settings(Flagged):
         "cb_dybw", _table("how workers synchronise", _algorithms()), tuple(ALGORITHMS)
     )
     workload: str = _flag("lrm", _table("what is learnt", specs.help_text(WORKLOADS)))
-    dataset: str = _flag("mnist", "auto, mnist, fashion_mnist, cifar10, digits, rail or chiller")
+    dataset: str = _flag(
+        "mnist",
+        "auto, mnist, fashion_mnist, cifar10, digits, rail, chiller or covertype; of mf: jester or "
+        "movielens",
+    )
     data_dir: str = _flag("", "prepared data; made when missing; empty: a folder under data/")
     raw_dir: str = _flag("", "folder of original files, where data has yet to be prepared")
     pca: int = _flag(50, "principal components; 0: the pixels")
@@ -123,8 +127,8 @@ class Settings(Flagged):
     recovery: str = _flag(
         "",
         "when a rank is lost: none: the run ends; without: the others go on; neighbour: a new "
-        "worker begins from the average of its neighbours; partial: what was lost comes back from the "
-        "running checkpoint; full: everything does; empty: partial for scar, else none",
+        "worker begins from the average of its neighbours; partial: what was lost comes back from "
+        "the running checkpoint; full: everything does; empty: partial for scar, else none",
         ("", *RECOVERIES),
     )
     checkpoint_fraction: float = _flag(0.125, "r: share of the blocks in each running checkpoint")

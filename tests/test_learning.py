@@ -297,9 +297,9 @@ def test_a_workload_that_cannot_be_built_says_what_to_change(dataset, workload, 
     assert "\n" not in str(refusal.value)
 
 
-def test_only_models_need_data():
+def test_only_models_of_data_need_data():
     need = {name for name in workloads.WORKLOADS if workloads.needs_data(name)}
-    assert need == {"lrm", "2nn", "cnn", "rnn", "svm"}
+    assert need == {"lrm", "2nn", "cnn", "rnn", "svm", "mlr", "mf"}
     assert workloads.needs_data("2nn:width=128,depth=3")
 
 

@@ -46,3 +46,15 @@ class Minibatches:
             order = keyed_rng(self._seed, "batch", rank, epoch).permutation(self._parts[rank])
             self._orders[rank] = epoch, order
         return order
+
+
+def check_batch_size(parts: Sequence[np.ndarray], batch_size: int) -> None:
+    """BadInput where a minibatch is empty, or larger than one of the parts."""
+    if batch_size < 1:
+        raise BadInput(f"--batch_size={batch_size}: no minibatch; use a whole number from 1 up")
+    smallest = min(map(len, parts))
+    if batch_size > smallest:
+        raise BadInput(
+            f"--batch_size={batch_size}: the smallest of {len(parts)} parts has {smallest} "
+            f"samples; use at most {smallest}, or fewer --workers"
+        )

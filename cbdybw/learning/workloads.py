@@ -14,13 +14,16 @@ import numpy as np
 
 from cbdybw.errors import BadInput
 from cbdybw.learning.classification import Classification
+from cbdybw.learning.iterated import COLLECTIONS, ITERATED
 from cbdybw.learning.kernel_machine import KernelMachine
+from cbdybw.learning.minibatches import check_batch_size
 from cbdybw.learning.quadratic import Quadratic
-from cbdybw.problem import Problem, Timing
+from cbdybw.problem import Iterated, Problem, Timing
 from cbdybw.specs import Choice, integer, number, select
 
 if TYPE_CHECKING:
     from cbdybw.learning.flat import keras
+    from cbdybw.learning.iterated import Data
     from cbdybw.storage.datasets import Dataset
 
 
@@ -67,7 +70,7 @@ def _cnn(dataset: Dataset, batch_size: int, seed: int) -> Problem:
         )
     trained, evaluated = np.split(np.arange(len(dataset.train_y)), [len(dataset.train_y) * 4 // 5])
     parts = [part[part < len(trained)] for part in dataset.parts]
-    _check_batch_size(parts, batch_size)
+    check_batch_size(parts, batch_size)
     model = models.cnn(dataset.classes)
     return altered.Altered(
         altered.Augmentation(),
@@ -139,34 +142,69 @@ SYNTHETIC = {
 }
 """Workloads that need no data set and no TensorFlow; built from (seed, **keys)."""
 
-WORKLOADS = FROM_DATA | SYNTHETIC
-"""Name → workload: what --help and the README print."""
+WORKLOADS = FROM_DATA | SYNTHETIC | ITERATED
+"""Name → workload: what --help and the README print. `cnn` is two (see `is_iterated`)."""
+
+
+def is_iterated(workload: str, dataset: str) -> bool:
+    """Whether `workload` on `dataset` is iterative-convergent: an Iterated, for --algorithm=scar.
+
+    `cnn` is SCAR's on all data sets but CIFAR-10, where it is ADSP's.
+    """
+    name = _name(workload)
+    return name in ITERATED and (name != "cnn" or dataset != "cifar10")
 
 
 def needs_data(workload: str) -> bool:
     """Whether `workload` learns from a data set."""
-    return workload.partition(":")[0].strip() in FROM_DATA
+    return _name(workload) in FROM_DATA | ITERATED and _name(workload) != "qp"
 
 
-def build(workload: str, dataset: Dataset | None, batch_size: int, seed: int) -> Problem:
+def collection(workload: str) -> tuple[str, ...]:
+    """The data sets of a workload that does not learn from labelled samples; else none."""
+    return COLLECTIONS.get(_name(workload), ())
+
+
+def check(workload: str, dataset: str) -> None:
+    """BadInput where `workload` is unknown, has no such key, or cannot learn from `dataset`."""
+    select(workload, "--workload", _table(workload, dataset))
+    mine = collection(workload)
+    if mine and dataset not in mine:
+        raise BadInput(
+            f"--dataset={dataset}: --workload={workload} learns from other data; "
+            f"use {' or '.join(mine)}"
+        )
+    of = [name for name, theirs in COLLECTIONS.items() if dataset in theirs]
+    if of and not mine and needs_data(workload):
+        raise BadInput(
+            f"--dataset={dataset}: --workload={workload} needs labelled samples; use another, "
+            f"or --workload={of[0]}"
+        )
+
+
+def build(
+    workload: str, data: Data, batch_size: int, seed: int, eta0: float = 0.0
+) -> Problem | Iterated:
     """The problem that `workload`, such as "lrm" or "2nn:width=128", names.
 
-    `dataset` may be None where `needs_data` says so. Raises BadInput for an unknown workload or
+    `data` is a Dataset, what `collection` names, or None where `needs_data` says so; `eta0` is the
+    learning rate of those iterated ones that have one. Raises BadInput for an unknown workload or
     key, and for a minibatch that some worker's part cannot fill.
     """
-    choice, keys = select(workload, "--workload", WORKLOADS)
+    dataset = "" if data is None else data.name
+    choice, keys = select(workload, "--workload", _table(workload, dataset))
+    if is_iterated(workload, dataset):
+        return choice.build(data, batch_size, seed, eta0, **keys)
     if not needs_data(workload):
         return choice.build(seed, **keys)
-    if batch_size < 1:
-        raise BadInput(f"--batch_size={batch_size}: no minibatch; use a whole number from 1 up")
-    _check_batch_size(dataset.parts, batch_size)
-    return choice.build(dataset, batch_size, seed, **keys)
+    check_batch_size(data.parts, batch_size)
+    return choice.build(data, batch_size, seed, **keys)
 
 
-def _check_batch_size(parts: list[np.ndarray], batch_size: int) -> None:
-    smallest = min(map(len, parts))
-    if batch_size > smallest:
-        raise BadInput(
-            f"--batch_size={batch_size}: the smallest of {len(parts)} parts has {smallest} "
-            f"samples; use at most {smallest}, or fewer --workers"
-        )
+def _name(workload: str) -> str:
+    return workload.partition(":")[0].strip()
+
+
+def _table(workload: str, dataset: str) -> dict[str, Choice]:
+    """WORKLOADS, with that one of two that `dataset` chooses."""
+    return WORKLOADS if is_iterated(workload, dataset) else WORKLOADS | FROM_DATA
