@@ -16,6 +16,7 @@ from numba import njit
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 UNIT = 2.0**-53
+ONE, TWO, THREE, FOUR = (np.uintp(n) for n in (1, 2, 3, 4))  # unsigned: no index from the end
 
 
 @njit(cache=True, inline="always")
@@ -65,35 +66,65 @@ def sweep(z, words, ends, first, last, word_topic, totals, alpha, beta, key, cha
     prior = vocabulary * beta
     in_document = np.empty(topics)
     share = np.empty(topics)  # (n_dt + α) / (n_t + Vβ)
-    cumulative = np.empty(topics)
+    weights = np.zeros((topics + 3) // 4 * 4)  # in fours; what is too much stays 0
     for d in range(first, last):
         state = mix(key + np.uint64(d) * GOLDEN)
         start, end = ends[d - 1] if d else 0, ends[d]
         in_document[:] = 0
         for i in range(start, end):
-            in_document[np.int64(z[i])] += 1
+            in_document[np.uintp(np.int64(z[i]))] += 1
         for t in range(topics):
             share[t] = (in_document[t] + alpha) / (totals[t] + prior)
         for i in range(start, end):
-            row = word_topic[words[i]]
-            old = np.int64(z[i])
+            row = word_topic[np.uintp(np.uint32(words[i]))]
+            old = np.uintp(np.int64(z[i]))
+            for t in range(topics):
+                weights[t] = share[t] * (row[t] + beta)
+            # The token leaves its topic. Done before the loop above, what has just been stored
+            # would be waited for there: a seventh of the speed.
             row[old] -= 1
             in_document[old] -= 1
             totals[old] -= 1
             share[old] = (in_document[old] + alpha) / (totals[old] + prior)
+            weights[old] = share[old] * (row[old] + beta)
 
-            total = 0.0
-            for t in range(topics):
-                total += share[t] * (row[t] + beta)
-                cumulative[t] = total
             state += GOLDEN
-            at = np.int64(mix(state) >> np.uint64(11)) * UNIT * total  # below total: see drawn
-            new = 0
-            for t in range(topics):  # faster than to look for it: nothing to mispredict
-                new += cumulative[t] <= at
+            uniform = np.int64(mix(state) >> np.uint64(11)) * UNIT
+            new = min(below(weights, uniform * total(weights)), np.uintp(topics - 1))
 
             row[new] += 1
             in_document[new] += 1
             totals[new] += 1
             share[new] = (in_document[new] + alpha) / (totals[new] + prior)
-            change[i] = np.float32(new - old)
+            change[i] = np.float32(np.int64(new) - np.int64(old))
+
+
+@njit(cache=True)
+def total(weights):
+    """The sum of the weights, a multiple of four of them, along two short chains of additions."""
+    one, other = 0.0, 0.0
+    t = np.uintp(0)
+    while t < len(weights):
+        one += weights[t] + weights[t + ONE]
+        other += weights[t + TWO] + weights[t + THREE]
+        t += FOUR
+    return one + other
+
+
+@njit(cache=True)
+def below(weights, at):
+    """How many of the sums w_0, w_0 + w_1, … are not above `at`: the topic that is drawn.
+
+    All are looked at, four at a time, and so no branch can be mispredicted.
+    """
+    found, so_far = np.uintp(0), 0.0
+    t = np.uintp(0)
+    while t < len(weights):
+        a, b, c = weights[t], weights[t + ONE], weights[t + TWO]
+        ab, cd = a + b, c + weights[t + THREE]
+        found += np.uintp(so_far + a <= at) + np.uintp(so_far + ab <= at)
+        found += np.uintp(so_far + (ab + c) <= at)
+        so_far += ab + cd
+        found += np.uintp(so_far <= at)
+        t += FOUR
+    return found
