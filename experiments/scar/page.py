@@ -22,7 +22,7 @@ SAYS = (
     "[choice], and so are the parts of the data that short runs take.",
     "A trial is one failure with a seed of its own: initial state, minibatches, which blocks are "
     "lost. Its failure-free run and the runs of all schemes share that seed. The failure comes "
-    "after a geometrically distributed number of iterations of mean K0/2, given that a whole period "
+    "after a geometrically distributed number of iterations, K0/2 on average, given that a period "
     "C has gone by and the failure-free run is not yet at its end [choice]. Iterations go on being "
     "numbered as they were, so full recovery of a deterministic problem costs exactly what it goes "
     "back by.",
@@ -44,8 +44,8 @@ PAGE = Page(
     body=body,
     says=SAYS,
     binary="scar.KIND",
-    units="Iterations are counted, seconds are the wall clock's. Intervals are 95 %: Student's t, "
-    "over trials; of reductions the percentile bootstrap's, of shares Wilson's, of medians by ranks",
+    units="Seconds are the wall clock's. Intervals are 95 %: Student's t over trials; of "
+    "reductions the percentile bootstrap's, of shares Wilson's, of medians by ranks",
 )
 
 if __name__ == "__main__":

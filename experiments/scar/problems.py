@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from cbdybw.clusters.guard import guard
 from cbdybw.errors import BadInput
 from cbdybw.learning import workloads
 from cbdybw.problem import Iterated
+from cbdybw.storage import datasets
 from experiments import building
 from experiments.flagged import Flagged, flag, parse_flags
 from experiments.settings import Settings
@@ -35,7 +37,7 @@ class Iterating(Flagged):
     batch_size: int = flag(1024, "samples in a minibatch")
     eta0: float = flag(0.2, "the learning rate")
     period: int = flag(8, "C: iterations in which as many blocks are saved as there are")
-    seed: int = flag(0, "of all that is random")
+    seed: int = flag(0, "of what is random")
 
     def __post_init__(self) -> None:
         self.check_texts()
@@ -59,8 +61,8 @@ class Source:
 
     def __init__(self, settings: Iterating, log: Log):
         self._settings = settings.training
-        self._data, about = building.load_data(self._settings, log)
-        self.notice = about["notice"] or ""
+        self._data = _load(self._settings, log)
+        self.notice = self._data.manifest["notice"] or "" if self._data else ""
 
     def __call__(self, seed: int) -> Iterated:
         s = self._settings
@@ -69,7 +71,13 @@ class Source:
 
 def prepare_data(settings: Iterating, log: Log) -> None:
     """Make the data set where it is missing."""
-    building.load_data(settings.training, log)
+    building.prepare_data(settings.training, log)
+
+
+def _load(settings: Settings, log: Log):
+    if not workloads.needs_data(settings.workload):
+        return None
+    return datasets.load(building.prepare_data(settings, log))
 
 
 def main(kind: type[Iterating], outcome: Callable[[Iterating, Log], dict[str, Any]]) -> None:
@@ -86,5 +94,6 @@ def main(kind: type[Iterating], outcome: Callable[[Iterating, Log], dict[str, An
             return parse_flags(argv)
 
     kind.define_flags()
-    flags.adopt_module_key_flags(sys.modules[Flagged.__module__])  # --help lists them
+    for field in dataclasses.fields(kind):  # --help lists those of the script
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[field.name])
     app.run(run, flags_parser=parse)
