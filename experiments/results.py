@@ -82,6 +82,8 @@ def _commits(settings: Settings, states: States) -> dict[str, Any]:
     None of one that was lost; and their server: the search's end in seconds, where it came before
     training, C_target and the range of commits at its check points, its probes (see
     `commits.table`)."""
+    if ALGORITHMS[settings.algorithm].root_holds:
+        return {}
     server = states[settings.ranks - 1].memory
     workers = [states[r].memory if r in states else None for r in range(settings.workers)]
     if settings.algorithm == "cb_adsp":

@@ -15,7 +15,7 @@ from cbdybw.algorithms.consensus import offer, settle
 from cbdybw.algorithms.epochs import Dtur, Epochs
 from cbdybw.algorithms.local import gradient
 from cbdybw.algorithms.plan import CLOSE, THRESHOLD, UPDATE, VISITED, Plan, State, message
-from cbdybw.algorithms.repair import surviving
+from cbdybw.algorithms.repair import PEER_LOST, surviving
 from cbdybw.clusters.worker import INTERRUPTED, Match, Message, Worker
 from cbdybw.mixing import descend, metropolis
 from cbdybw.problem import Problem
@@ -142,7 +142,8 @@ class Threshold:
         """Take in all news; drop what is left of iterations before `oldest`."""
 
         def news_or_stale(m: Message) -> bool:
-            return m.kind is THRESHOLD or m.kind is VISITED or m.iteration < oldest
+            stale = m.iteration < oldest and m.kind < PEER_LOST  # what tells of losses stays
+            return m.kind is THRESHOLD or m.kind is VISITED or stale
 
         for m in self._worker.take(news_or_stale):
             self._note(m)

@@ -194,7 +194,7 @@ class _Survivor:
         worker, plan, state = self._worker, self._plan, self.state
         told = await self.living.meet(state.k, not self._is_new)
         k = min(plan.iterations, 1 + max(said[0] for said in told.values()))
-        worker.take(lambda m: m.iteration < k and m.kind is not REPAIR and m.kind is not END)
+        worker.take(lambda m: m.iteration < k and m.kind < PEER_LOST)
         new = [rank for rank, said in told.items() if not said[1]]
         if not plan.survival.replaces:
             plan = plan.among(self.living.of(worker.workers))

@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from cbdybw.clusters.launch import placement
-from cbdybw.errors import BadInput, PeerLost, Stalled
+from cbdybw.errors import BadInput, CheckpointFailed, FallenApart, PeerLost, Stalled
 
 _BAD_INPUT, _FAILED = 2, 1
+_SAY_ALL = (Stalled, CheckpointFailed)
 _ULFM = "OMPI_MCA_mpi_ft_enable"  # set by `mpirun --with-ft ulfm`
 _LINGER = 0.5  # seconds in which the other ranks notice the same thing
 _LONGER = 5.0  # seconds after which a rank leaves even if nobody has said why
@@ -29,17 +30,20 @@ def guard() -> Iterator[None]:
     """Everything that a binary does belongs inside.
 
     - BadInput: its one line on stderr, from rank 0 when all ranks have met it, exit code 2.
-    - PeerLost: one line per run (the cluster attaches it as a note on one rank), exit code 1.
+    - PeerLost, FallenApart: one line per run (the cluster attaches it as a note on one rank), exit
+      code 1.
     - Anything else on a rank of several: what happened, with the rank's name, and the end of this
       process in such a way that the other ranks notice. In a single process it is raised, but for
-      Stalled, whose message says all.
+      Stalled and CheckpointFailed, whose messages say all.
     """
     try:
         yield
     except BadInput as error:
         _refuse(error)
-    except PeerLost as loss:
+    except (PeerLost, FallenApart) as loss:
         notes = getattr(loss, "__notes__", ())
+        if isinstance(loss, FallenApart) and (placement() or (0, 1))[0] == 0:
+            notes = (str(loss),)  # all who live have come upon it
         say(*notes)
         # mpirun ends the whole job when one rank leaves: it should be the one that has said why.
         time.sleep(_LINGER if notes else _LONGER)
@@ -47,12 +51,12 @@ def guard() -> Iterator[None]:
     except (Exception, KeyboardInterrupt) as error:
         placed = placement()
         if placed is None:
-            if isinstance(error, Stalled):
+            if isinstance(error, _SAY_ALL):
                 say(str(error))
                 leave(_FAILED)
             raise
         name = f"rank {placed[0]}: {type(error).__name__}: {error}"
-        if isinstance(error, Stalled):
+        if isinstance(error, _SAY_ALL):
             say(name)
             time.sleep(_LINGER)  # so that the others can report what they wait for
         else:

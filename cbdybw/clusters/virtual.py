@@ -347,9 +347,8 @@ class VirtualCluster:
         activity.waits = f"the others in a {kind}"
         key = kind, group if isinstance(group, range) else tuple(group)
         arrivals = self._arrivals.setdefault(key, [])
-        for rank in self.lost:
-            if rank in group and rank not in worker._forgiven:
-                raise PeerLost(rank)
+        if self._deaths:
+            worker._mourn()
         arrivals.append(Arrival(activity, value, self.time))
         self._look_at(key)
         return await suspend()
