@@ -41,8 +41,11 @@ def main() -> None:
         folder, first, seed = line.split()
         child = os.fork()
         if not child:
-            os.write(1, f"{os.getpid()}\n".encode())
-            write(folder, int(first), int(seed))
+            try:
+                os.write(1, f"{os.getpid()}\n".encode())
+                write(folder, int(first), int(seed))
+            finally:
+                os._exit(1)
         os.waitpid(child, 0)
         os.write(1, b"dead\n")
 
