@@ -3,6 +3,7 @@ run is written."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Callable
@@ -19,10 +20,11 @@ from cbdybw.clusters.launch import placement
 from cbdybw.clusters.root import on_root
 from cbdybw.errors import BadInput
 from cbdybw.learning import schedules, workloads
+from cbdybw.learning.corpus import Corpus
 from cbdybw.problem import Iterated, Problem
 from cbdybw.storage import datasets
 from cbdybw.storage.run_directory import RunDirectory
-from data_prep import ratings
+from data_prep import ratings, texts
 from experiments import survival
 from experiments.settings import Settings
 
@@ -134,8 +136,10 @@ def load_data(settings: Settings, log: Log) -> tuple[Data, dict[str, str | None]
     if not workloads.needs_data(settings.workload):
         return None, {"sha256": None, "notice": None}
     folder = prepare_data(settings, log)
-    load = ratings.load if workloads.collection(settings.workload) else datasets.load
-    data = load(folder)
+    if settings.dataset in texts.TEXTS:
+        data = _corpus(settings, folder, log)
+        return data, {"sha256": _sha256(data), "notice": data.notice}
+    data = (ratings if workloads.collection(settings.workload) else datasets).load(folder)
     return data, {name: data.manifest[name] for name in ("sha256", "notice")}
 
 
@@ -149,7 +153,18 @@ def prepare_data(settings: Settings, log: Log) -> str:
 
 
 def _prepare_collection(settings: Settings, folder: str, log: Log) -> None:
-    ratings.prepare(settings.dataset, settings.raw_dir, folder, log)
+    if settings.dataset in texts.TEXTS:
+        _corpus(settings, folder, log)
+    else:
+        ratings.prepare(settings.dataset, settings.raw_dir, folder, log)
+
+
+def _corpus(settings: Settings, folder: str, log: Log) -> Corpus:
+    return texts.corpus(settings.dataset, settings.raw_dir, folder, log=log)
+
+
+def _sha256(corpus: Corpus) -> str:
+    return hashlib.sha256(corpus.words.tobytes() + corpus.sizes.tobytes()).hexdigest()
 
 
 def _prepare_samples(settings: Settings, folder: str, log: Log) -> None:

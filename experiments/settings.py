@@ -39,7 +39,7 @@ class Settings(Flagged):
     dataset: str = _flag(
         "mnist",
         "auto, mnist, fashion_mnist, cifar10, digits, rail, chiller or covertype; of mf: jester or "
-        "movielens",
+        "movielens; of lda: newsgroups, reuters or generated",
     )
     data_dir: str = _flag("", "prepared data; made when missing; empty: a folder under data/")
     raw_dir: str = _flag("", "folder of original files, where data has yet to be prepared")

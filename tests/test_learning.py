@@ -299,7 +299,7 @@ def test_a_workload_that_cannot_be_built_says_what_to_change(dataset, workload, 
 
 def test_only_models_of_data_need_data():
     need = {name for name in workloads.WORKLOADS if workloads.needs_data(name)}
-    assert need == {"lrm", "2nn", "cnn", "rnn", "svm", "mlr", "mf"}
+    assert need == {"lrm", "2nn", "cnn", "rnn", "svm", "mlr", "mf", "lda"}
     assert workloads.needs_data("2nn:width=128,depth=3")
 
 

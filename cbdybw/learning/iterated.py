@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cbdybw.errors import BadInput
+from cbdybw.learning.corpus import Corpus
 from cbdybw.learning.factorization import Factorization
 from cbdybw.learning.minibatches import check_batch_size
 from cbdybw.learning.qp import QuadraticProgram
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from cbdybw.storage.datasets import Dataset
     from data_prep.ratings import Ratings
 
-    Data = Dataset | Ratings | None
+    Data = Dataset | Ratings | Corpus | None
     """What workloads learn from."""
 
 
@@ -36,6 +37,14 @@ def _mf(
     ratings: Ratings, batch_size: int, seed: int, eta0: float, rank: int, ridge: float, users: int
 ) -> Iterated:
     return Factorization(ratings.values, rank, ridge, users, seed)
+
+
+def _lda(
+    corpus: Corpus, batch_size: int, seed: int, eta0: float, documents: int, **keys: float
+) -> Iterated:
+    from cbdybw.learning.topics import Topics  # numba takes a second
+
+    return Topics(corpus.drawn(documents, seed) if documents else corpus, **keys, seed=seed)
 
 
 def _adam_cnn(dataset: Dataset, batch_size: int, seed: int, eta0: float, blocks: str) -> Iterated:
@@ -81,6 +90,17 @@ ITERATED = {
             "users": integer(0, default="0"),
         },
     ),
+    "lda": Choice(
+        _lda,
+        "topics of texts by collapsed Gibbs sampling, --dataset=newsgroups, reuters or generated; "
+        "documents=0: all (SCAR)",
+        {
+            "topics": integer(2, default="20"),
+            "alpha": number(0, above=True, default="0.1"),
+            "beta": number(0, above=True, default="0.01"),
+            "documents": integer(0, default="0"),
+        },
+    ),
     "cnn": Choice(
         _adam_cnn,
         "two convolutions: on the pixels of MNIST by Adam (SCAR), of CIFAR-10, augmented (ADSP)",
@@ -90,5 +110,8 @@ ITERATED = {
 """Iterative-convergent workloads, in blocks; built from (data, batch_size, seed, eta0, **keys),
 where data is what each learns from (see COLLECTIONS): `qp` takes None."""
 
-COLLECTIONS = {"mf": ("jester", "movielens")}
+COLLECTIONS = {
+    "mf": ("jester", "movielens"),
+    "lda": ("newsgroups", "reuters", "generated"),
+}
 """The data sets of those workloads that learn from something else than labelled samples."""
