@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     """What workloads learn from."""
 
 
+CUT = 0
+"""[choice] The seed of which users or documents are taken where it is not all: runs with other seeds
+take the same, so that one target is for all of them."""
+
+
 def _qp(data: None, batch_size: int, seed: int, eta0: float, dim: int, alpha: float) -> Iterated:
     return QuadraticProgram(dim, alpha, seed)
 
@@ -36,7 +41,7 @@ def _mlr(dataset: Dataset, batch_size: int, seed: int, eta0: float) -> Iterated:
 def _mf(
     ratings: Ratings, batch_size: int, seed: int, eta0: float, rank: int, ridge: float, users: int
 ) -> Iterated:
-    return Factorization(ratings.values, rank, ridge, users, seed)
+    return Factorization(ratings.values, rank, ridge, users, CUT)
 
 
 def _lda(
@@ -44,7 +49,7 @@ def _lda(
 ) -> Iterated:
     from cbdybw.learning.topics import Topics  # numba takes a second
 
-    return Topics(corpus.drawn(documents, seed) if documents else corpus, **keys, seed=seed)
+    return Topics(corpus.drawn(documents, CUT) if documents else corpus, **keys, seed=seed)
 
 
 def _adam_cnn(dataset: Dataset, batch_size: int, seed: int, eta0: float, blocks: str) -> Iterated:
