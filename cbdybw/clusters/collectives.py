@@ -41,13 +41,18 @@ class Collectives:
         self._meetings: dict[tuple, int] = {}  # of each group so far
         self._broken: list[MPI.Request] = []  # of sums: they keep their arrays
 
-    async def meet(self, group: Sequence[int], what: str, word: int = 0) -> dict[int, Mark]:
+    async def meet(
+        self, group: Sequence[int], what: str, word: int = 0, last: bool = False
+    ) -> dict[int, Mark]:
         """Return once all of `group` who live have come here; what each of them has said.
 
         Everybody sends a mark to everybody, with the number of messages sent so far and `word`.
         Links keep their order, so what a rank sent to this one before it came here has arrived as
         well. A rank that dies now may be among those who have come for some, and not for others:
         who has forgiven it meets anew, however many meetings of before have come about for whom.
+
+        PeerLost when one dies that is not forgiven, even if it has come here: others may not have
+        heard so, and never come. Whoever has come to the `last` meeting of all may leave.
         """
         members = tuple(group)
         without = tuple(sorted(self._loop.forgiven.intersection(members)))
@@ -65,7 +70,8 @@ class Collectives:
         vital = set(self.vital(members))
 
         def all_here() -> bool:
-            vital.difference_update(marks)  # who has come may leave, as at the end of the process
+            if last:
+                vital.difference_update(marks)
             return not awaited - marks.keys() - lost
 
         await self._loop.until(all_here, f"the others: {what}", vital)
@@ -94,7 +100,7 @@ class Collectives:
 
     async def part(self) -> None:
         """Return once this rank can leave for ever."""
-        await self.meet(self._everyone, "end of the process")
+        await self.meet(self._everyone, "end of the process", last=True)
         await self.all_sent()
         if self._wire.lost:  # MPI_Finalize, which would see to it that all is heard, is left out
             end = self._loop.clock() + _LINGER

@@ -195,12 +195,12 @@ def _of_form(table: Mapping[str, Any]) -> Iterator[str]:
             yield f"{key} means nothing to {kind}; leave it out"
     if table.get("seconds") == math.inf and kind != SLOW:
         yield f"seconds is inf, of a {kind} that never ends; use a finite number"
-    for choices in (("role", "ranks"), ("iteration", "time", "geometric")):
-        if sum(key in table for key in choices) != 1:
-            given = " and ".join(key for key in choices if key in table) or "nothing"
-            yield f"{given} is given; use one of {', '.join(choices)}"
-    if "fraction" in table and "count" in table:
-        yield "fraction and count are given; use one of them"
+    for choices, least in _ONE_OF.items():
+        given = [key for key in choices if key in table]
+        if len(given) > 1:
+            yield f"{' and '.join(given)} exclude each other; keep one"
+        elif len(given) < least:
+            yield f"one of {', '.join(choices)} is missing; add it"
     for key, friends in _ONLY_WITH.items():
         if key in table and not any(friend in table for friend in friends):
             yield f"{key} means nothing without {' or '.join(friends)}; leave it out"
@@ -209,6 +209,11 @@ def _of_form(table: Mapping[str, Any]) -> Iterator[str]:
 
 
 _HEADER = re.compile(r"\s*\[\[\s*fault\s*\]\]")
+_ONE_OF = {  # and how many there must be
+    ("role", "ranks"): 1,
+    ("iteration", "time", "geometric"): 1,
+    ("fraction", "count"): 0,
+}
 _ONLY_WITH = {
     "fraction": ("role",),
     "count": ("role",),

@@ -58,7 +58,7 @@ class Strikes:
         due = self._watch.due(self._reached, now)
         self._next = self._watch.next_time()
         for fault in due:
-            self._note(fault)
+            self._note(fault, self._loop.clock() if fault.kind == KILL else now)
             if fault.kind == KILL:
                 os.kill(os.getpid(), signal.SIGKILL)
             elif fault.kind == PAUSE:
@@ -78,14 +78,14 @@ class Strikes:
             if self._next <= self._loop.clock():
                 self._strike()
 
-    def _note(self, fault: Fault) -> None:
+    def _note(self, fault: Fault, clock: float) -> None:
         if self._notes is None:
             return
         said = {
             "rank": self._rank,
             "kind": fault.kind,
             "iteration": self._reached,
-            "clock": self._loop.clock(),
+            "clock": clock,
         }
         file = os.open(
             Path(self._notes, f"faults-{self._rank}.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND

@@ -106,7 +106,8 @@ class Wire:
         except MPI.Exception as error:
             if not failed(error):
                 raise
-            return self._loss()
+            self._lose()
+            return self.to_itself.popleft() if self.to_itself else None
         if not here or n < 0:  # negative: there are no peers (left)
             return None
         self._emptied = n
@@ -209,13 +210,13 @@ class Wire:
         kind = _KINDS[tag & _KIND_MASK]
         return Message(kind, tag >> _ITERATION, self._peers[n], body, vector)
 
-    def _loss(self) -> Message | None:
-        """PEER_LOST of the peer whose receive has failed, and so has become null."""
-        for n, request in enumerate(self._requests):
-            if request == MPI.REQUEST_NULL and self._peers[n] not in self.lost:
-                self.lost.add(self._peers[n])
-                return Message(Kind.PEER_LOST, 0, self._peers[n])
-        return None
+    def _lose(self) -> None:
+        """PEER_LOST, to this rank itself, of every peer whose receive has failed: MPI reports one,
+        and makes all of them null."""
+        for peer, request in zip(self._peers, self._requests, strict=True):
+            if request == MPI.REQUEST_NULL and peer not in self.lost:
+                self.lost.add(peer)
+                self.to_itself.append(Message(Kind.PEER_LOST, 0, peer))
 
 
 class CuttableWire(Wire):
