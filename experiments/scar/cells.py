@@ -40,9 +40,9 @@ LEARNT = {
     "qp": Learnt({"workload": "qp:dim=64"}, 1e-3, 72, 5e-5),
     "mlr": Learnt({"workload": "mlr", **MNIST, "batch_size": 1024, "eta0": 0.2}, 0.54, 70, 4e-3),
     "mf": Learnt({"workload": "mf:users=2000,ridge=3", "dataset": "jester"}, 14.69, 64, 3e-3),
-    "lda-reuters": Learnt({"workload": "lda:documents=2000", "dataset": "reuters"}, 0.0, 70, 8e-3),
+    "lda-reuters": Learnt({"workload": "lda:documents=1000", "dataset": "reuters"}, 7.67, 65, 8e-3),
     "lda-newsgroups": Learnt(
-        {"workload": "lda:documents=1000", "dataset": "newsgroups"}, 0.0, 70, 8e-3
+        {"workload": "lda:documents=600", "dataset": "newsgroups"}, 9.0, 65, 6e-3
     ),
     "cnn-layer": Learnt(
         {"workload": "cnn:blocks=layer", **MNIST, "batch_size": 64, "eta0": 0.001}, 0.45, 70, 0.02

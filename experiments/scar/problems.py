@@ -16,7 +16,6 @@ from cbdybw.clusters.guard import guard
 from cbdybw.errors import BadInput
 from cbdybw.learning import workloads
 from cbdybw.problem import Iterated
-from cbdybw.storage import datasets
 from experiments import building
 from experiments.flagged import Flagged, flag, parse_flags
 from experiments.settings import Settings
@@ -61,8 +60,8 @@ class Source:
 
     def __init__(self, settings: Iterating, log: Log):
         self._settings = settings.training
-        self._data = _load(self._settings, log)
-        self.notice = self._data.manifest["notice"] or "" if self._data else ""
+        self._data, about = building.load_data(self._settings, log)
+        self.notice = about["notice"] or ""
 
     def __call__(self, seed: int) -> Iterated:
         s = self._settings
@@ -71,13 +70,7 @@ class Source:
 
 def prepare_data(settings: Iterating, log: Log) -> None:
     """Make the data set where it is missing."""
-    building.prepare_data(settings.training, log)
-
-
-def _load(settings: Settings, log: Log):
-    if not workloads.needs_data(settings.workload):
-        return None
-    return datasets.load(building.prepare_data(settings, log))
+    building.load_data(settings.training, log)
 
 
 def main(kind: type[Iterating], outcome: Callable[[Iterating, Log], dict[str, Any]]) -> None:
