@@ -60,8 +60,8 @@ class Topics:
         # A word, or a topic in a document, may be as frequent as there are tokens of it.
         most = np.bincount(corpus.words).max()
         self._of_words = gammaln(np.arange(most + 1) + self.beta) - gammaln(self.beta)
-        self._of_documents = (
-            gammaln(np.arange(corpus.sizes.max() + 1) + self.alpha) - gammaln(self.alpha)
+        self._of_documents = gammaln(np.arange(corpus.sizes.max() + 1) + self.alpha) - gammaln(
+            self.alpha
         )
         priors = topics * gammaln(len(corpus.vocabulary) * self.beta)
         self._constant = priors + np.sum(
@@ -85,8 +85,9 @@ class Topics:
     def documents(self, j: int, n: int) -> tuple[int, int]:
         """Worker j of n has the documents from the first number up to below the second one: a
         range with about an n-th of all tokens, which may be empty."""
-        first, last = np.searchsorted(self.blocks.ends, [self.dim * j / n, self.dim * (j + 1) / n])
-        return int(first), int(last) if j + 1 < n else len(self.blocks)
+        bounds = [self.dim * j / n, self.dim * (j + 1) / n]
+        first, last = np.searchsorted(self.blocks.ends, bounds, side="right")
+        return int(first), int(last)
 
     def criterion(self, x: np.ndarray) -> float:
         """-log p(words, topics | α, β) per token, in nats (Griffiths & Steyvers 2004)."""
