@@ -179,7 +179,7 @@ def test_after_a_kill_at_any_moment_all_that_was_durable_is_there(in_memory):
             generation, number = divmod(life, 10)
             folder = in_memory / str(number)
             writer.stdin.write(f"{folder} {1000 * generation} {seed + life}\n")
-            saves = rng.integers(12)  # after so many, and a little later, it is killed
+            saves = rng.integers(8)  # after so many, and a little later, it is killed
             for line in iter(writer.stdout.readline, "dead\n"):
                 k, *members = map(int, line.split())
                 if members:
@@ -204,8 +204,8 @@ def test_after_a_kill_at_any_moment_all_that_was_durable_is_there(in_memory):
     assert all(manifest["last"] > 10 for manifest in manifests)  # all were tidied up
 
 
-def test_who_reads_while_files_come_and_go_finds_each_block_whole_and_never_older(tmp_path):
-    log = reader(tmp_path / "log")
+def test_who_reads_while_files_come_and_go_finds_each_block_whole_and_never_older(in_memory):
+    log = reader(in_memory / "log")
     write(log, 0, ALL)
     log.flush()
     finished = threading.Event()
@@ -219,7 +219,7 @@ def test_who_reads_while_files_come_and_go_finds_each_block_whole_and_never_olde
 
     thread = threading.Thread(target=save_on)
     thread.start()
-    other, before, reads = reader(tmp_path / "log"), np.zeros(len(ALL)), 0
+    other, before, reads = reader(in_memory / "log"), np.zeros(len(ALL)), 0
     while not finished.is_set() and thread.is_alive():
         packed, saved_at = other.read(ALL)
         whole = [values(ALL[i : i + 1], k) for i, k in enumerate(saved_at)]
@@ -296,18 +296,47 @@ def test_blocks_without_another_copy_are_refused_with_the_file_that_had_them(fol
 
 
 @pytest.mark.parametrize("what", list(DAMAGE)[:-1])
-def test_who_writes_on_after_damage_keeps_what_may_be_needed_until_all_is_saved_anew(folder, what):
+def test_who_writes_on_after_damage_is_told_of_it_only_until_all_is_saved_anew(folder, what):
     DAMAGE[what](folder / SECOND)
     log = reader(folder)
     write(log, 7, [6])
     log.flush()
-    check(reader(folder), [*WITHOUT_SECOND[:6], 7, 0, 0, 0])
+    soon = reader(folder)
+    expected = [0, 0, 0, 0, 0, 0, 7, 0, 0, 0]
+    if what == "its values are damaged":  # so it is known which
+        check(soon, [7, 0], np.array([6, 7]))
+        assert soon.damage == ()
+    check(soon, expected)
+    assert SECOND in soon.damage[0]
     for k in range(8, 13):
         write(log, k, ALL)
     log.flush()
     late = reader(folder)
     check(late, [12] * 10)
     assert late.damage == ()
+
+
+def test_copies_that_may_be_older_than_what_is_damaged_are_not_merged(folder):
+    DAMAGE["its header is damaged"](folder / SECOND)
+    log = reader(folder)
+    for k in range(6, 8):  # so that there is more than three times the model
+        write(log, k, ALL[1:])
+    with pytest.raises(CheckpointFailed, match=f"{SECOND}: its header is damaged; .* another fold"):
+        log.flush()
+    late = reader(folder)
+    assert late.read(ALL)[1][0] == 0
+    assert SECOND in late.damage[0]
+
+
+def test_a_server_that_holds_a_part_writes_on_after_damage(folder):
+    DAMAGE["its header is damaged"](folder / SECOND)
+    log, mine = reader(folder), np.array([0, 1, 3, 5, 6])
+    write(log, 6, ALL)
+    for k in range(7, 40):
+        write(log, k, mine)
+    log.flush()
+    check(reader(folder), [39 if i in mine else 6 for i in ALL])
+    assert len(names(folder)) < 15
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"null", b"[]", b'{"format": 1}', b"\xff\xfe"])

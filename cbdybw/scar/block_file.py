@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,7 +43,9 @@ class Header(NamedTuple):
     start: int  # of the values, in bytes
 
 
-def write(path: Path, about: str, members: np.ndarray, saved_at: np.ndarray, packed: np.ndarray):
+def write(
+    path: Path, about: str, members: np.ndarray, saved_at: np.ndarray, packed: np.ndarray
+) -> None:
     """Make the file, durable before it has its name. OSError where that cannot be."""
     members, saved_at = (np.ascontiguousarray(a, "<i8") for a in (members, saved_at))
     packed = np.ascontiguousarray(packed, "<f4")
@@ -83,7 +86,7 @@ def refuse_others(path: Path, format_: int, theirs: str, ours: str) -> None:
         raise BadInput(f"{path}: is of {theirs}, the model here is {ours}; name another folder")
 
 
-def _checksum(fields, head: bytes) -> int:
+def _checksum(fields: Sequence, head: bytes) -> int:
     return zlib.crc32(head, zlib.crc32(_PREFIX.pack(*fields, 0)))
 
 

@@ -13,12 +13,13 @@ files only go after the manifest has let go of them, and all that goes with them
 
 **Space.** When the files hold more than MOST times the values that are saved, those without a
 current copy go and those of which less than half is current are merged into one; at most twice the
-values are left, and never are there more than MOST + 2 times.
+values are left, and never are there more than MOST + 1 times.
 
 **Damage.** A file that cannot be read, or should be there and is not, is reported in `damage` as
 long as every wanted block has another copy, which then stands in; else it is BadInput. The same
 goes for the manifest: the files are found without it. A folder of another model or of a later
-format is always BadInput.
+format is always BadInput. Who writes on in a damaged folder leaves what is damaged where it is, and
+merges nothing that may be older than that: before it comes to this, the save fails.
 """
 
 from __future__ import annotations
@@ -71,8 +72,7 @@ class Log:
         self._executor = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future | None = None
         self._index: Index | None = None  # nobody has written yet
-        with atomic.readable(self.folder):
-            self._expected(self._manifest(), self._listed())  # is it of this model?
+        self._expected(self._manifest(), self._listed())  # is it of this model?
 
     def write(
         self,
@@ -138,10 +138,11 @@ class Log:
 
     def _manifest(self) -> bytes:
         """What manifest.json holds, nothing if it is not there."""
-        try:
-            return atomic.read_bytes(self.folder / _MANIFEST)
-        except FileNotFoundError:
-            return b""
+        with atomic.readable(self.folder):
+            try:
+                return atomic.read_bytes(self.folder / _MANIFEST)
+            except FileNotFoundError:
+                return b""
 
     def _expected(self, manifest: bytes, listed: set[int]) -> tuple[set[int], list[str]]:
         """Numbers of the files that have to be there, and a line if the manifest is damaged."""
@@ -163,10 +164,11 @@ class Log:
 
     def _listed(self) -> set[int]:
         """Numbers of the files that are there."""
-        try:
-            names = os.listdir(self.folder)
-        except FileNotFoundError:
-            return set()
+        with atomic.readable(self.folder):
+            try:
+                names = os.listdir(self.folder)
+            except FileNotFoundError:
+                return set()
         return {int(match[1]) for name in names if (match := _NAME.fullmatch(name))}
 
     # The thread that writes.
@@ -206,7 +208,7 @@ class Log:
             try:
                 members = block_file.read_header(self._path(number), self._about).members
             except Damaged:
-                members = np.arange(len(self.blocks))  # perhaps: kept until all is saved anew
+                members = np.empty(0, np.int64)  # it stays, for those who look for its blocks
             index.add(number, members)
         if damage or not manifest:
             self._write_manifest(self.folder, list(index.files))
