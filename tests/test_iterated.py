@@ -411,8 +411,8 @@ def test_workers_of_the_cnn_take_the_mean_of_their_own_steps(cnn, n):
             x[::3].copy(), data.train_x[share], data.train_y[share].astype("i4")
         )
         m1, v1 = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g.astype(float) ** 2
-        mean, spread = m1 / (1 - 0.9**6), np.sqrt(v1 / (1 - 0.999**6))
-        steps.append(np.column_stack([w - 0.01 * mean / (spread + 1e-7), m1, v1]).ravel())
+        rate = 0.01 * np.sqrt(1 - 0.999**6) / (1 - 0.9**6)
+        steps.append(np.column_stack([w - rate * m1 / (np.sqrt(v1) + 1e-7), m1, v1]).ravel())
     np.testing.assert_allclose(iterate(cnn, x, 5, n), np.mean(steps, axis=0), atol=1e-5)
     assert np.abs(steps[0] - x)[::3].max() > 5e-3
 
