@@ -50,8 +50,8 @@ class Preparation:
         workers: number of parts.
         batch_size: samples that every worker must have at least.
         seed: decides the partition.
-        raw_dir: folder of the original files, or of rail.csv or chiller.csv; empty to try the
-            other sources.
+        raw_dir: folder of the original files, or of rail.csv, chiller.csv or covtype.data; empty to
+            try the other sources.
     """
 
     dataset: str = "mnist"

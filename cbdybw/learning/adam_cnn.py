@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from cbdybw.storage.datasets import Dataset
 
 CRITERION_SAMPLES = 500
-"""[choice] Training samples that the criterion is taken on: about the cost of two steps of 64."""
+"""[choice] Training samples that the criterion is taken on: about the cost of two steps of 64. They
+are the same for all seeds, so that one target is for all runs."""
 
 SHARD = 256
 """[choice] Weights in a shard at most; shards of a tensor differ in size by one at most."""
@@ -44,7 +45,7 @@ class AdamNetwork:
         batch_size: samples in a minibatch of all workers together.
         eta: Adam's step size, constant.
         blocks: layer: a layer's weights and biases are a block; shard: see SHARD.
-        seed: decides the minibatches and the criterion's samples.
+        seed: decides the minibatches.
     """
 
     def __init__(self, dataset: Dataset, batch_size: int, eta: float, blocks: str, seed: int):
@@ -57,7 +58,7 @@ class AdamNetwork:
         self._test = np.asarray(dataset.test_x), np.asarray(dataset.test_y, np.int32)
         self._batch_size, self._eta = batch_size, eta
         self._minibatches = Minibatches([np.arange(len(self._y))], seed)
-        sample = keyed_rng(seed, "criterion", 0, 0).permutation(len(self._y))
+        sample = keyed_rng(0, "criterion", 0, 0).permutation(len(self._y))
         sample = np.sort(sample[:CRITERION_SAMPLES])
         self._sample = self._x[sample], self._y[sample]
 
@@ -87,7 +88,7 @@ class AdamNetwork:
         return euclidean(x[::3], saved[::3], Blocks(blocks.sizes // 3))
 
     def criterion(self, x: np.ndarray) -> float:
-        """Mean cross-entropy over CRITERION_SAMPLES training samples, the same in a seed's runs."""
+        """Mean cross-entropy over CRITERION_SAMPLES training samples, the same in all runs."""
         return self._model.evaluate(x[::3].copy(), *self._sample)[0]
 
     def evaluate(self, w: np.ndarray) -> Evaluation:
