@@ -75,28 +75,37 @@ def sweep(z, words, ends, first, last, word_topic, totals, alpha, beta, key, cha
             in_document[np.uintp(np.int64(z[i]))] += 1
         for t in range(topics):
             share[t] = (in_document[t] + alpha) / (totals[t] + prior)
+
+        # The token before joins its new topic only after the loop over all topics, and then two
+        # weights are set right: the processor can run that loop while it still draws that topic.
+        before = word_topic[np.uintp(np.uint32(words[start]))]
+        new = np.uintp(np.int64(z[start]))
+        add(-1, new, before, in_document, totals, share, alpha, prior)
         for i in range(start, end):
             row = word_topic[np.uintp(np.uint32(words[i]))]
             old = np.uintp(np.int64(z[i]))
             for t in range(topics):
                 weights[t] = share[t] * (row[t] + beta)
-            # The token leaves its topic. Done before the loop above, what has just been stored
-            # would be waited for there: a seventh of the speed.
-            row[old] -= 1
-            in_document[old] -= 1
-            totals[old] -= 1
-            share[old] = (in_document[old] + alpha) / (totals[old] + prior)
+            add(1, new, before, in_document, totals, share, alpha, prior)
+            weights[new] = share[new] * (row[new] + beta)
+            add(-1, old, row, in_document, totals, share, alpha, prior)
             weights[old] = share[old] * (row[old] + beta)
 
             state += GOLDEN
             uniform = np.int64(mix(state) >> np.uint64(11)) * UNIT
             new = min(below(weights, uniform * total(weights)), np.uintp(topics - 1))
-
-            row[new] += 1
-            in_document[new] += 1
-            totals[new] += 1
-            share[new] = (in_document[new] + alpha) / (totals[new] + prior)
             change[i] = np.float32(np.int64(new) - np.int64(old))
+            before = row
+        add(1, new, before, in_document, totals, share, alpha, prior)
+
+
+@njit(cache=True)
+def add(tokens, topic, row, in_document, totals, share, alpha, prior):
+    """So many tokens of the word that has this row join the topic."""
+    row[topic] += tokens
+    in_document[topic] += tokens
+    totals[topic] += tokens
+    share[topic] = (in_document[topic] + alpha) / (totals[topic] + prior)
 
 
 @njit(cache=True)
