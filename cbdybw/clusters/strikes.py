@@ -87,6 +87,7 @@ class Strikes:
             "iteration": self._reached,
             "clock": clock,
         }
+        os.makedirs(self._notes, exist_ok=True)
         file = os.open(
             Path(self._notes, f"faults-{self._rank}.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND
         )
