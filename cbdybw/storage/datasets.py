@@ -40,7 +40,7 @@ class Dataset:
     """A data set as the workers use it.
 
     Attributes:
-        name: mnist, fashion_mnist, cifar10, digits, chiller, or rail with its keys.
+        name: mnist, fashion_mnist, cifar10, digits, chiller, covertype, or rail with its keys.
         train_x, test_x: float32, shapes (n, d) and (m, d), memory-mapped and read-only.
         train_y, test_y: int64 labels 0 … classes-1.
         parts: for each worker the ascending int64 numbers of its training samples.
