@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 CUT = 0
-"""[choice] The seed of which users or documents are taken where it is not all. It is none of a
-run's: one target is for all runs."""
+"""[choice] The seed of which users or documents are taken where it is not all. It is not the run's,
+so that one target is for all runs."""
 
 
 def _qp(data: None, batch_size: int, seed: int, eta0: float, dim: int, alpha: float) -> Iterated:
