@@ -37,7 +37,7 @@ from cbdybw.storage import atomic
 from experiments.benchmarks import step  # defines --rounds
 
 FLAGS = flags.FLAGS
-FLAGS.set_default("rounds", 60)
+FLAGS.set_default("rounds", 30)
 flags.DEFINE_string("folder", None, "where to write (default: where temporary files go)")
 
 HELD_UP, OF_NUMPY, OF_TENSORFLOW, RECOVERY = 0.7e-3, 0.6, 0.3, 1.0
