@@ -150,10 +150,11 @@ def bytes_are_equal(rows: Rows) -> Verdict:
         "A running checkpoint writes the same number of bytes in C iterations for every r",
         "[derived]",
         "1",
-        f"values saved in C iterations are 1 ± {CLOSE} times all (blocks of one size) [choice]",
+        f"values saved in C iterations are 1 ± {CLOSE} times all [choice]; priority can prefer "
+        "blocks that are larger than others",
         Interval.text,
     )
-    cells = [c for c in _cells(rows) if c.result["alike"]]
+    cells = _cells(rows)
     evidence = {
         f"{c.name}{SEPARATOR}{_words(m)}": Evidence(
             _plain(np.mean(c.modes[m]["values"]), c.n), 1 - CLOSE, 1 + CLOSE

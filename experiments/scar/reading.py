@@ -177,4 +177,4 @@ def _of(cell: Cell) -> str:
     if isinstance(cell, Timed):
         return f"{cell.cut}, {cell.result['dim']:,} values"
     trials = len(cell.rows) * cell.settings.trials
-    return f"{cell.cut}, to {cell.settings.target:g}, {trials} trials"
+    return f"{cell.cut}, to {cell.settings.target:g}, {trials} trial{'s' * (trials > 1)}"
