@@ -83,7 +83,7 @@ def _commits(settings: Settings, states: States) -> dict[str, Any]:
     training, C_target and the range of commits at its check points, its probes (see
     `commits.table`)."""
     if ALGORITHMS[settings.algorithm].root_holds:
-        return {}
+        return _choices(settings, states)
     server = states[settings.ranks - 1].memory
     workers = [states[r].memory if r in states else None for r in range(settings.workers)]
     if settings.algorithm == "cb_adsp":
@@ -97,6 +97,15 @@ def _commits(settings: Settings, states: States) -> dict[str, Any]:
         "check_points": server["checks"].tolist() if "checks" in server else None,
         "probes": [list(map(finite, row)) for row in server.get("probes", np.empty(0))],
     }
+
+
+def _choices(settings: Settings, states: States) -> dict[str, Any]:
+    """What each living server has chosen by itself: [k, r, C], the last of them at the end."""
+    servers = range(settings.workers, settings.ranks)
+    chosen = {
+        str(rank): states[rank].memory["choices"].tolist() for rank in servers if rank in states
+    }
+    return {"checkpoint_choices": chosen} if any(chosen.values()) else {}
 
 
 def final_estimates(settings: Settings, states: States) -> dict[int, np.ndarray]:

@@ -14,6 +14,7 @@ from cbdybw.clusters import faults
 from cbdybw.errors import BadInput
 from cbdybw.scar.blocks import Blocks
 from cbdybw.scar.checkpoint import Memory, Store
+from cbdybw.scar.tuning import Expected
 
 if TYPE_CHECKING:
     from experiments.settings import Settings
@@ -106,7 +107,12 @@ def build(settings: Settings, problem: Any) -> Survival:
         policy="priority" if policy == "auto" else policy,
         store=_stores(settings, blocks),
         seed=settings.seed,
+        expected=_expected(settings) if policy == "auto" else None,
     )
+
+
+def _expected(settings: Settings) -> Expected:
+    return Expected(settings.failure_rate, settings.lost_share, **save_cost(settings))
 
 
 def _stores(settings: Settings, blocks: Blocks | None) -> Callable[[int], Store]:

@@ -17,6 +17,7 @@ from cbdybw.problem import Problem, Weightless
 
 if TYPE_CHECKING:
     from cbdybw.scar.checkpoint import Store
+    from cbdybw.scar.tuning import Expected
 
 UPDATE, THRESHOLD, CLOSE = Kind.UPDATE, Kind.THRESHOLD, Kind.CLOSE
 VISITED, STOP = Kind.VISITED, Kind.STOP
@@ -72,6 +73,7 @@ class Survival:
         policy: which blocks are saved (`scar.checkpoint.POLICIES`).
         store: rank → where its running checkpoint is kept; for all ranks to read.
         seed: of what is dealt out at random.
+        expected: failures and costs by which servers choose r and C themselves; None: they stay.
     """
 
     recovery: str = "none"
@@ -80,6 +82,7 @@ class Survival:
     policy: str = "full"
     store: Callable[[int], Store] | None = None
     seed: int = 0
+    expected: Expected | None = None
 
     @property
     def replaces(self) -> bool:

@@ -27,6 +27,7 @@ from cbdybw.problem import Iterated
 from cbdybw.scar import recovery
 from cbdybw.scar.blocks import partition
 from cbdybw.scar.checkpoint import RunningCheckpoint
+from cbdybw.scar.tuning import Tuner
 
 PUSH, MODEL = Kind.PUSH, Kind.MODEL
 
@@ -42,7 +43,7 @@ async def scar(worker: Worker, problem: Iterated, plan: Plan, state: State) -> S
                 await room.recover(await room.living.meet(room.k))
             await room.iterate()
             if await room.living.part():
-                return State(room.k, room.x)
+                return room.state()
         except PeerLost:
             if plan.survival.recovery == "none":
                 raise
@@ -76,6 +77,10 @@ class Room:
     def servers(self) -> list[int]:
         """Those who live."""
         return self.living.of(self.worker.servers)
+
+    def state(self) -> State:
+        """What is left at the end."""
+        return State(self.k, self.x)
 
     def held_by(self, server: int) -> np.ndarray:
         """The blocks that a server holds, ascending."""
@@ -164,6 +169,9 @@ class Server(Room):
         super().__init__(worker, problem, plan, state)
         members = self.held_by(worker.rank)
         self.x = problem.blocks.take(state.w, members)
+        expected = self.survival.expected
+        self.tuner = Tuner(expected, self.x.nbytes, worker.now()) if expected else None
+        self.choices: list[tuple[float, ...]] = []  # of the tuner: (k, r, C)
         self.checkpoint = RunningCheckpoint(
             problem.blocks,
             members,
@@ -191,12 +199,27 @@ class Server(Room):
     async def _complete(self, workers: list[int]) -> None:
         """x(k+1) = x(k) + Σ_j part_j, in the order of ranks, and the checkpoint that is due."""
         parts = await self.hear(PUSH, self.k, workers)
-        self.x = self.x.copy()  # the workers may still be reading the one before
+        before, self.x = self.x, self.x.copy()  # the workers may still be reading the former
         for part in parts.values():
             self.x += part
         self.k += 1
+        if self.tuner is not None:
+            self._tune(self.tuner, before)
         if self.checkpoint.due(self.k):
             self.checkpoint.save(self.x, self.k)
+
+    def _tune(self, tuner: Tuner, before: np.ndarray) -> None:
+        """Save as often as is cheapest from now on, where that has been chosen anew."""
+        held = self.problem.blocks.subset(self.held_by(self.worker.rank))
+        changes = self.problem.distance(self.x, before, held)
+        choice = tuner.tell(self.k, self.worker.now(), changes)
+        if choice is not None:
+            self.checkpoint.pace(choice.fraction, choice.period)
+            self.choices.append((self.k, choice.fraction, choice.period))
+
+    def state(self) -> State:
+        choices = np.array(self.choices, float).reshape(-1, 3)
+        return State(self.k, self.x, memory={"choices": choices})
 
     async def recover(self, told: Told) -> None:
         """Come to the iteration of the first of the living servers; restore the lost blocks."""
@@ -214,6 +237,8 @@ class Server(Room):
             self.problem.blocks.put(model, gained, packed)
             self.x = self.problem.blocks.take(model, mine)
             self.checkpoint.gain(gained, packed, saved_at, self.k)
+        if self.tuner is not None:
+            self.tuner.begin_anew()
         if self.survival.recovery == "full":
             self.x = recovery.full(self.checkpoint.cached)
 

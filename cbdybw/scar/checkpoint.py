@@ -15,6 +15,7 @@ import numpy as np
 
 from cbdybw.errors import BadInput
 from cbdybw.scar.blocks import Blocks, Distance
+from cbdybw.scar.choice import interval
 
 POLICIES = ("priority", "round", "random", "full")
 
@@ -141,18 +142,22 @@ class RunningCheckpoint:
     ):
         if policy not in POLICIES:
             raise BadInput(f"checkpoint policy {policy!r}: use one of {', '.join(POLICIES)}")
-        if not 0 < fraction <= 1:
-            raise BadInput(f"checkpoint fraction {fraction}: use a number above 0, at most 1")
-        if period < 1:
-            raise BadInput(f"checkpoint period {period}: use 1 iteration or more")
         self._blocks, self._policy = blocks, policy
-        self._fraction = 1.0 if policy == "full" else fraction
-        self._every = max(1, round(self._fraction * period))
+        self.pace(fraction, period)
         self._distance, self._rng, self._store = distance, rng, store
         self._turn = 0  # of "round": the place of the next block
         self.bytes_written = 0
         self._hold(np.asarray(members), x.copy(), np.full(len(members), k))
         self._write(k, self.members, x.copy())
+
+    def pace(self, fraction: float, period: int) -> None:
+        """From now on save this fraction in this period."""
+        if not 0 < fraction <= 1:
+            raise BadInput(f"checkpoint fraction {fraction}: use a number above 0, at most 1")
+        if period < 1:
+            raise BadInput(f"checkpoint period {period}: use 1 iteration or more")
+        self._fraction = 1.0 if self._policy == "full" else fraction
+        self._every = interval(self._fraction, period)
 
     def due(self, k: int) -> bool:
         """Whether iteration k is one after which `save` is called."""
