@@ -7,8 +7,8 @@ its blocks of that; a server adds the parts up and answers with its blocks of x(
 
 When ranks die, the others meet (`repair`). All servers come to the same iteration T, the blocks of
 lost servers are dealt out among the living ones, who read them from the running checkpoint, and
-iteration T begins again at what is then the model: y(T) = x(T) + δ. The samples of a lost worker
-are not used any more; documents are shared out anew among the living.
+iteration T begins again at what is then the model: y(T) = x(T) + δ. What lost workers did is shared
+out anew among the living.
 
 What is said in one era, between two meetings, is not listened to in another.
 """
