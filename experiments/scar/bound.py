@@ -64,9 +64,9 @@ def draw(rows: list[dict[str, Any]]) -> dict[str, Figure]:
 
 
 def _scatter(cells: list[Points]) -> Figure:
-    across = min(2, len(cells))
+    across = min(3, len(cells))
     lines = -(-len(cells) // across)
-    figure = Figure(figsize=(look.FULL, 0.8 + 3.6 * lines))
+    figure = Figure(figsize=(look.FULL, 0.9 + 3.0 * lines))
     panels = list(figure.subplots(lines, across, squeeze=False).flat)
     for axes in panels[len(cells) :]:
         axes.set_axis_off()
@@ -105,7 +105,7 @@ def _panel(axes: Axes, cell: Points) -> None:
 
 def _tight(cell: Points) -> Figure:
     """Cost over where in an iteration's fall the target lies, beside the bound."""
-    figure = Figure(figsize=(look.HALF, 3.2))
+    figure = Figure(figsize=(look.FULL, 2.8))
     axes = figure.subplots()
     columns = cell.columns
     cases = sorted(set(zip(columns["at"].tolist(), columns["norm"].tolist(), strict=True)))
@@ -119,7 +119,7 @@ def _tight(cell: Points) -> Figure:
                       ha="right", va="bottom", fontsize=8, color=color)  # fmt: skip
     axes.set_ylim(0, columns["cost"].max() + 4)
     axes.set(xlabel="where the target lies in the fall of an iteration", ylabel="iteration cost")
-    axes.legend(fontsize=7.5, loc="upper left")
+    axes.legend(fontsize=8, loc="upper left", ncols=2)
     return figure
 
 

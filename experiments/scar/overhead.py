@@ -141,7 +141,9 @@ class TensorFlow:
 
     def __init__(self, x: np.ndarray, period: int, folder: Path):
         import tensorflow as tf
+        from absl import logging
 
+        logging.set_verbosity(logging.WARNING)  # each checkpoint would say how long it took
         self._variable = tf.Variable(x)
         self._checkpoint = tf.train.Checkpoint(x=self._variable)
         self._period, self._path = period, folder / "tf"

@@ -78,23 +78,28 @@ def norm_share(cell: Trials, lost: float) -> Interval:
 
 
 def norms(cells: list[Trials]) -> Figure:
-    """E‖δ'‖²/‖δ‖² against the share of blocks that is lost."""
-    figure = Figure(figsize=(look.HALF, 3.6))
+    """E‖δ'‖²/‖δ‖² for each share that is lost, beside that share."""
+    figure = Figure(figsize=(look.FULL, 3.0))
     axes = figure.subplots()
-    axes.plot([0, 1], [0, 1], label="p [derived]", **look.IDEAL)
-    for i, cell in enumerate(cells):
-        shift = 0.012 * (i - (len(cells) - 1) / 2)
-        found = [norm_share(cell, p) for p in SHARES]
-        axes.errorbar(
-            [cell.share_lost(mode(p)) + shift for p in SHARES], [v.mean for v in found],
-            [v.half for v in found], marker="o", markersize=3.5, linewidth=0, elinewidth=1,
-            capsize=2, label=cell.name, color=SERIES[i % len(SERIES)],
-        )  # fmt: skip
-    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="share p of the blocks that is lost (points apart)")
+    width = 0.8 / len(SHARES)
+    for column, cell in enumerate(cells):
+        for i, share in enumerate(SHARES):
+            x, found = column + (i - 1) * width, norm_share(cell, share)
+            first = column == 0
+            axes.errorbar(
+                x, found.mean, 0 if math.isnan(found.low) else found.half, marker="o",
+                markersize=5, elinewidth=1.2, capsize=3, color=COLOURS[share], linewidth=0,
+                label=f"{WORDS[share]} lost" if first else None,
+            )  # fmt: skip
+            axes.plot(
+                [x - 0.4 * width, x + 0.4 * width], [cell.share_lost(mode(share))] * 2,
+                color="black", linewidth=1, label="p [derived]" if i == 0 and first else None,
+            )  # fmt: skip
+    axes.set_xticks(range(len(cells)), [cell.name for cell in cells])
+    axes.tick_params(axis="x", length=0)
+    axes.grid(axis="x", visible=False)
+    axes.set_ylim(0, 1)
     axes.set_ylabel("mean of ‖δ'‖²/‖δ‖²")
-    axes.legend(fontsize=7.5, loc="upper left")
+    figure.legend(loc="outside upper center", ncols=4, fontsize=8)
+    look.note(figure, setting(cells), "p: the share of the blocks, as whole blocks allow")
     return figure
-
-
-SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Colours of things that are learnt."""

@@ -3,7 +3,7 @@
 Source: SCAR (arXiv 1810.07354), section 3 and its study of perturbations. In iteration T of a clean
 run, uniform on 1 … K-1 [choice], x(T) is moved by δ, in one of three ways:
 
-    random       in a random direction, 0.1 to 10 times as far as x(T) is from x* [choice]; of a
+    random       in a random direction, 0.03 to 3 times as far as x(T) is from x* [choice]; of a
                  topic model a random share of the tokens, 2 to 100 % [choice], gets random topics
     adversarial  as far, directly away from x*; the same tokens get the topic that is the least
                  used in their document [choice]
@@ -38,7 +38,7 @@ from experiments.scar.trials import Counted
 __all__ = ["ALONE", "Settings", "outcome", "prepare_data"]
 
 ALONE = False
-LEAST, MOST = 0.1, 10.0
+LEAST, MOST = 0.03, 3.0
 """Of ‖δ‖/‖x(T) - x*‖."""
 LEAST_SHARE = 0.02
 TIGHT = ((50, 0.01), (50, 0.1))

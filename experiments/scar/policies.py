@@ -83,7 +83,7 @@ def headline(cells: list[Trials]) -> Figure:
     axes.set_yticks(range(len(cells)), [cell.name for cell in cells])
     axes.set_ylim(len(cells) - 0.5, -0.5)
     left = min([0.0, *(100 * c.reduction(SCAR).low for c in cells if c.n > 1)])
-    axes.set_xlim(max(-100.0, left), 100)
+    axes.set_xlim(max(-50.0, left), 100)
     axes.axvline(0, color="#8a8a8a", linewidth=0.8)
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
