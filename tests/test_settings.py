@@ -99,6 +99,10 @@ NUMBERS = {
     "global_eta": (-0.1, math.inf, math.nan),
     "server_momentum": (-0.1, 1.0, math.inf, math.nan),
     "eval_seconds": (-1.0, 1e-9, math.inf, math.nan),
+    "checkpoint_fraction": (-0.1, 0.0, 1.01, math.inf, math.nan),
+    "checkpoint_period": (-1, 0),
+    "failure_rate": (-0.1, 1.01, math.nan),
+    "lost_share": (-0.1, 0.0, 1.01, math.nan),
 }
 
 
