@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -43,7 +42,6 @@ def each(
     and another process takes its place. Tasks begin in their order, and `begun` is told of each.
     Leaving the iterator early, or an interrupt, ends the processes.
     """
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of numpy in the processes, which share cores
     waiting = deque(tasks)
     idle: list[_Process[Task, Result]] = []
     busy: dict[Connection, tuple[_Process[Task, Result], Task]] = {}
