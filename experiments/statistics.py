@@ -16,6 +16,8 @@ import numpy as np
 from scipy import stats
 
 LEVEL = 0.95
+DRAWS = 10_000
+"""Of a bootstrap."""
 Values = Mapping[int, float]
 """Seed → a run's number."""
 
@@ -105,24 +107,21 @@ def mean_reduction(a: Sequence[float], b: Sequence[float]) -> Interval:
     """1 - (mean of a)/(mean of b), of numbers that are paired by their places.
 
     Ends by the percentile bootstrap, pairs drawn together: single ratios would not do where some of
-    b are 0. nan where the mean of b is not above 0.
+    b are 0. A draw whose mean of b is not above 0 counts as -inf; nan where that of all is not.
     """
     pairs = np.array([a, b], float)
     n = pairs.shape[1]
     if not (n and pairs[1].mean() > 0):
         return Interval(math.nan, math.nan, math.nan, n)
-
-    def reduced(a: np.ndarray, b: np.ndarray, axis: int) -> np.ndarray:
-        return 1 - a.mean(axis) / np.maximum(b.mean(axis), 1e-12)
-
-    mean = float(reduced(*pairs, axis=0))
+    mean = float(1 - pairs[0].mean() / pairs[1].mean())
     if n < 2:
         return Interval(mean, math.nan, math.nan, n)
-    drawn = stats.bootstrap(
-        tuple(pairs), reduced, paired=True, vectorized=True, confidence_level=LEVEL,
-        method="percentile", rng=np.random.default_rng(0),
-    )  # fmt: skip
-    return Interval(mean, *map(float, drawn.confidence_interval), n)
+    drawn = pairs[:, np.random.default_rng(0).integers(n, size=(DRAWS, n))].mean(axis=2)
+    above = np.where(drawn[1] > 0, drawn[1], np.nan)
+    reduced = np.nan_to_num(1 - drawn[0] / above, nan=-math.inf)
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(reduced, [tail, 1 - tail], method="nearest")
+    return Interval(mean, float(low), float(high), n)
 
 
 def share(successes: int, n: int) -> Interval:

@@ -158,6 +158,13 @@ def test_a_reduction_of_nothing_is_no_number():
     assert np.isnan(statistics.mean_reduction([1.0, 2.0], [0.0, 0.0]).mean)
 
 
+def test_where_nothing_may_have_been_lost_the_reduction_is_open_below():
+    got = statistics.mean_reduction([1.0, 1.0, 1.0, 1.0], [-3.0, 5.0, -2.0, 4.0])
+    assert (got.mean, got.low) == (0.0, -np.inf)
+    row = trials({TRADITIONAL: [-1.0, 0.0, -1.0, 0.0]})
+    assert claims_recovery.headline(recovery(row))["verdict"] == "cannot be tested"
+
+
 def test_intervals_of_shares_and_medians_cover_as_often_as_they_should():
     rng = np.random.default_rng(1)
     shares = [statistics.share(int(rng.binomial(60, 0.1)), 60) for _ in range(400)]

@@ -115,8 +115,8 @@ def _tight(cell: Points) -> Figure:
         axes.plot(np.linspace(0, 1, len(cost), endpoint=False), cost, ".", color=color, ms=3,
                   label=f"T = {at}, ‖δ‖ = {norm:g}: mean {cost.mean():.3f}")  # fmt: skip
         axes.axhline(bound, color=color, linestyle=(0, (4, 3)), linewidth=1)
-        axes.annotate(f"bound {bound:.3f}", (1, bound), (0, 2), textcoords="offset points",
-                      ha="right", va="bottom", fontsize=8, color=color)  # fmt: skip
+        axes.annotate(f"bound {bound:.3f}", (1.005, bound), xycoords=("axes fraction", "data"),
+                      va="center", fontsize=8, color=color, annotation_clip=False)  # fmt: skip
     axes.set_ylim(0, columns["cost"].max() + 4)
     axes.set(xlabel="where the target lies in the fall of an iteration", ylabel="iteration cost")
     axes.legend(fontsize=8, loc="upper left", ncols=2)

@@ -35,9 +35,9 @@ def headline(rows: Rows) -> Verdict:
         "[paper]; that ½ is lost and r = 1/8: [recalled]",
         f"{low:.0%} to {high:.0%}",
         f"partial recovery, priority, r = 1/8, ½ lost: at least {low:.0%} is saved",
-        _percent,
+        reading.percent,
     )
-    cells = _cells(rows)
+    cells = _costly(rows)
     return _judged(
         claim, {c.name: Evidence(c.reduction(SCAR), low, math.inf) for c in cells}, cells
     )
@@ -51,9 +51,9 @@ def partial_alone(rows: Rows) -> Verdict:
         "[recalled]",
         ranges,
         "what is saved lies in the range",
-        _percent,
+        reading.percent,
     )
-    cells = _cells(rows)
+    cells = _costly(rows)
     evidence = {
         f"{c.name}{SEPARATOR}{WORDS[p]}": Evidence(c.reduction(partial.mode(p)), *ends)
         for c in cells
@@ -196,12 +196,13 @@ def _plain(value: float, n: int) -> Interval:
     return Interval(float(value), math.nan, math.nan, n)
 
 
-def _percent(saved: Interval) -> str:
-    return f"{saved.map(lambda r: 100 * r).text('z.0f')} %"
-
-
 def _cells(rows: Rows) -> list[Trials]:
     return reading.cells(rows.get("recovery", []), "trials")
+
+
+def _costly(rows: Rows) -> list[Trials]:
+    """Those cells whose traditional scheme costs anything: of the others nothing can be saved."""
+    return [c for c in _cells(rows) if c.cost(TRADITIONAL).mean > 0]
 
 
 def _judged(claim: Claim, evidence: dict[str, Evidence], cells: list[Trials]) -> Verdict:

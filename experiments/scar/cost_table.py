@@ -51,18 +51,13 @@ def _line(cell: Trials, mode: Mode) -> list[str]:
         f"{mode.fraction:g}",
         "any" if full else f"{cell.share_lost(mode):.3g}",
         cell.cost(mode).plus_minus("z.2f"),
-        "–" if mode == TRADITIONAL else _ends(cell, mode),
+        "–" if mode == TRADITIONAL else reading.percent(cell.reduction(mode)),
         statistics.mean(columns["age"]).plus_minus("z.2f"),
         _number(staleness.expected(cell, mode)),
         f"{np.mean(columns['values']):.3g}",
         str(cell.given_up(mode)),
         str(cell.n),
     ]
-
-
-def _ends(cell: Trials, mode: Mode) -> str:
-    saved = cell.reduction(mode).map(lambda r: 100 * r)
-    return f"{saved.text('z.0f')} %"
 
 
 def _number(value: float) -> str:

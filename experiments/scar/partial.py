@@ -59,15 +59,14 @@ def _bar(axes, x: float, width: float, reduction: Interval, share: float, label:
     axes.bar(x, shown.mean, 0.62 * width, color=COLOURS[share],
              label=f"{WORDS[share]} lost" if label else "")  # fmt: skip
     if not math.isnan(shown.low):
-        ends = [[shown.mean - shown.low], [shown.high - shown.mean]]
-        axes.errorbar(x, shown.mean, ends, color="#D55E00", linewidth=1, capsize=2)
+        axes.plot([x] * 2, [max(shown.low, -1e3), shown.high], "_-", color="#D55E00", linewidth=1)
 
 
 def _floor(cells: list[Trials]) -> float:
     """The lower end of the axis; an interval that goes far below is cut."""
     lows = [100 * cell.reduction(mode(p)).low for cell in cells for p in SHARES]
-    least = min([0.0, *(low for low in lows if not math.isnan(low))])
-    return max(-100.0, 10 * math.floor(least / 10))
+    least = max(-50.0, min([0.0, *(low for low in lows if not math.isnan(low))]))
+    return 10.0 * math.floor(least / 10)
 
 
 def norm_share(cell: Trials, lost: float) -> Interval:

@@ -73,11 +73,13 @@ def headline(cells: list[Trials]) -> Figure:
         saved = cell.reduction(SCAR).map(lambda r: 100 * r)
         axes.barh(row, saved.mean, 0.6, color=STYLES["priority"]["color"])
         if not math.isnan(saved.low):
-            ends = [[saved.mean - saved.low], [saved.high - saved.mean]]
-            axes.errorbar(saved.mean, row, xerr=ends, color="#D55E00", linewidth=1, capsize=2)
+            axes.plot(
+                [max(saved.low, -1e3), saved.high], [row] * 2, "|-", color="#D55E00", linewidth=1
+            )
         costs = " against ".join(f"{cell.cost(m).mean:.2f}" for m in (SCAR, TRADITIONAL))
+        share = "–" if math.isnan(saved.mean) else f"{saved.mean:.0f} %"
         axes.text(
-            1.01, row, f"{saved.mean:.0f} %: {costs}", transform=axes.get_yaxis_transform(),
+            1.01, row, f"{share}: {costs}", transform=axes.get_yaxis_transform(),
             va="center", fontsize=8,
         )  # fmt: skip
     axes.set_yticks(range(len(cells)), [cell.name for cell in cells])

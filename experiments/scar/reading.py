@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -104,7 +105,8 @@ class Trials(Cell):
         return statistics.mean(self.modes[mode]["cost"])
 
     def reduction(self, mode: Mode) -> Interval:
-        """By which share the mean cost is below the traditional one's."""
+        """By which share the mean cost is below the traditional one's; nan where that is 0 or less,
+        so that there is nothing to save."""
         return statistics.mean_reduction(self.modes[mode]["cost"], self.modes[TRADITIONAL]["cost"])
 
     def given_up(self, mode: Mode) -> int:
@@ -158,6 +160,13 @@ def cells(rows: Iterable[Row], kind: str) -> list[Any]:
             found.setdefault(row["cell"], []).append(row)
     of_kind = OF_KIND[kind]
     return [of_kind(tuple(sorted(found[name], key=lambda r: r["seed"]))) for name in sorted(found)]
+
+
+def percent(saved: Interval) -> str:
+    """A reduction as text, such as `62 [55, 70] %`."""
+    if math.isnan(saved.mean):
+        return "nothing to save"
+    return f"{saved.map(lambda share: 100 * share).text('z.0f')} %"
 
 
 def setting(cells: Iterable[Cell]) -> str:
