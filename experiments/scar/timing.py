@@ -24,7 +24,7 @@ from experiments.scar.reading import Timed
 TITLE = "Overhead of checkpoints"
 SAYS = (
     "Wall seconds of iterations, one process with nothing beside it: medians over blocks of "
-    "iterations, with the interval that ranks give. All ways save as many blocks of parameters in C "
+    "iterations, with the interval that ranks give. All ways save as many parameter blocks in C "
     "iterations (priority may prefer large ones), and end each block of iterations with all of "
     "them on disk. What a share is depends on how long an iteration takes for each value that it "
     "changes, on this machine and disk."
