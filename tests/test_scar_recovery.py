@@ -187,25 +187,25 @@ def test_without_a_living_neighbour_there_is_nothing_to_begin_from():
 
 
 @given(st.integers(1, 60), st.integers(2, 7), st.data())
-def test_blocks_of_lost_parts_are_dealt_out_equally_and_the_living_keep_theirs(n, parts, data):
+def test_blocks_of_lost_parts_go_to_the_living_who_keep_theirs(n, parts, data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    owner = rng.integers(parts, size=n)
-    lost = data.draw(st.sets(st.integers(0, parts - 1), max_size=parts - 1))
-    living = [part for part in range(parts) if part not in lost]
-    before = owner.copy()
-    after = recovery.adopt(owner, lost, living, rng)
-    np.testing.assert_array_equal(owner, before)
-    orphans = np.isin(owner, list(lost))
-    np.testing.assert_array_equal(after[~orphans], owner[~orphans])
-    gained = np.bincount(after[orphans], minlength=parts)
-    assert gained[sorted(lost)].sum() == 0
-    assert np.ptp(gained[living]) <= 1
+    owner = 10 + rng.integers(parts, size=n)
+    heirs = recovery.heirs(owner, range(10, 10 + parts), rng)
+    lost = data.draw(st.lists(st.integers(10, 9 + parts), unique=True, max_size=parts - 1))
+    after = owner
+    for count in range(len(lost) + 1):  # one after the other
+        before, after = after, recovery.holders(heirs, lost[:count])
+        orphans = np.isin(before, lost[:count])
+        np.testing.assert_array_equal(after[~orphans], before[~orphans])
+        assert not np.isin(after, lost[:count]).any()
+    np.testing.assert_array_equal(np.sort(heirs, axis=1), [range(10, 10 + parts)] * n)
 
 
 def test_an_orphan_comes_to_each_of_the_living_equally_often():
-    rng, draws = np.random.default_rng(2), 6000
-    owner = np.array([0, 0, 1, 2, 3, 0, 0])
-    to = np.array([recovery.adopt(owner, {0}, [1, 2, 3], rng)[[0, 6]] for _ in range(draws)])
-    for block in to.T:
-        counts = np.bincount(block, minlength=4)[1:]
-        assert np.abs(counts - draws / 3).max() < 4 * math.sqrt(draws * 2 / 9)
+    owner = np.repeat([0, 1, 2, 3], 6000)
+    heirs = recovery.heirs(owner, range(4), np.random.default_rng(2))
+    for lost, share in (({0}, 1 / 3), ({0, 2}, 1 / 2)):
+        counts = np.bincount(recovery.holders(heirs, lost)[owner == 0], minlength=4)
+        living = counts[[j for j in range(4) if j not in lost]]
+        assert living.sum() == 6000
+        assert np.abs(living - 6000 * share).max() < 4 * math.sqrt(6000 * share * (1 - share))

@@ -3,11 +3,11 @@
 No paper says how. Every rank hears of every death from its cluster, though not at the same moment,
 and what it has under way then is lost. Each tells the others REPAIR, with all the deaths it knows
 of; one that learns of more in this way says it again. They have met when each has heard the very
-same deaths from all who live. Links keep their order, so what was sent before is here by then, and
-can be told from what is sent afterwards by its iteration (`surviving`) or its era (`scar`).
+same deaths from all who live. Links keep their order, so whatever somebody says before its REPAIR
+is of before the loss, and is dropped with it; what is heard after it is of after the repair.
 
-Whoever has nothing left to do says END and stays until everybody has said so: it may be needed for
-a REPAIR. A rank that has left knows that nobody will need it.
+Whoever has nothing left to do says END to the root, and stays: it may be needed for a REPAIR. The
+root, which never dies, says END when all who live have; from then on nobody is needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from cbdybw.algorithms.plan import Plan, State, message
-from cbdybw.clusters.worker import Kind, Message, Worker
+from cbdybw.clusters.worker import Kind, Match, Message, Worker
 from cbdybw.errors import FallenApart, PeerLost
 from cbdybw.problem import Problem
 from cbdybw.scar.blocks import euclidean
@@ -27,6 +27,8 @@ from cbdybw.scar.checkpoint import RunningCheckpoint
 from cbdybw.scar.recovery import neighbour_average
 
 REPAIR, END, PEER_LOST, MODEL = Kind.REPAIR, Kind.END, Kind.PEER_LOST, Kind.MODEL
+ROOT = 0
+"""It never dies."""
 
 Told = dict[int, tuple[int, ...]]
 """Rank → what it said at a meeting."""
@@ -45,7 +47,8 @@ class Living:
 
     def __init__(self, worker: Worker, replaced: bool = False):
         self._worker, self._replaced = worker, replaced
-        self._counted = [0] * worker.size  # deaths that this rank has heard of itself
+        self._noticed: set[int] = set()  # ranks of whose deaths the cluster has told this one
+        self._told: Told = {}  # by those who know of the same deaths as this rank
         self.deaths = [0] * worker.size
         self.deaths[worker.rank] = worker.restarts
         self.met = 0
@@ -58,74 +61,104 @@ class Living:
     @property
     def ranks(self) -> list[int]:
         """Ranks that live, ascending."""
-        lost = set(self.lost)
-        return [rank for rank in range(self._worker.size) if rank not in lost]
+        return self.of(range(self._worker.size))
 
     def of(self, ranks: Sequence[int]) -> list[int]:
         """Those of `ranks` who live."""
         lost = set(self.lost)
         return [rank for rank in ranks if rank not in lost]
 
-    async def meet(self, k: int, *said: int) -> Told:
-        """Meet all who live; what each has said, its iteration `k` first."""
-        worker, told = self._worker, {}
+    def outlive(self, loss: PeerLost) -> None:
+        """Take in a death that the cluster has told of. Raises `loss` when it is the root's, which
+        sums up the run."""
+        if loss.rank == ROOT:
+            raise loss
+        deaths = list(self.deaths)
+        deaths[loss.rank] = max(1, deaths[loss.rank])
+        self._noticed.add(loss.rank)
+        self._learn(deaths)
         self._count()
-        news = True
-        while news or set(told) != set(self.ranks):
-            if news:
-                told = {worker.rank: (k, *said)}
+
+    async def meet(self, k: int, *said: int) -> Told:
+        """Meet all who live; what each has said, its iteration `k` first. Nothing when the root has
+        ended the run instead."""
+        worker = self._worker
+        self._count()
+        while True:
+            if worker.rank not in self._told:  # these deaths are news
+                self._told[worker.rank] = (k, *said)
                 repair = Message(REPAIR, k, worker.rank, (*self.deaths, *said))
-                for rank in self.ranks:
-                    if rank != worker.rank:
-                        worker.send(rank, repair)
-                news = False
-            try:
-                m = await worker.receive(is_repair)
-            except PeerLost:
-                news = self._count()
-                continue
-            theirs = list(m.body[: worker.size])
-            news = self._hear(theirs)
-            if theirs == self.deaths:
-                told[m.source] = (m.iteration, *m.body[worker.size :])
+                self._say(repair, self.ranks)
+            if self._told.keys() >= set(self.ranks) and self._noticed.issuperset(self.lost):
+                break
+            m = await self._listen(is_repair if worker.rank == ROOT else is_repair_or_end)
+            if m is not None and m.kind is END:
+                return {}
+        told, self._told = self._told, {}
         self.met = sum(self.deaths)
+        worker.take(lambda m: m.kind < PEER_LOST and m.source in self.lost)
         return told
 
     async def part(self) -> bool:
         """There is nothing left to do here; whether that is so for all who live. If not, somebody
         has been lost, and the others are waiting in a meeting."""
-        worker, ended = self._worker, {self._worker.rank}
-        for rank in self.ranks:
-            if rank != worker.rank:
-                worker.send(rank, Message(END, 0, worker.rank, (self.met,)))
-        while ended < set(self.ranks):
-            try:
-                m = await worker.receive(is_end_or_repair)
-            except PeerLost:
-                self._count()
-                if self._replaced:
-                    return False
-                continue
-            if m.kind is END and m.body[0] == self.met:
-                ended.add(m.source)
-            if m.kind is REPAIR and sum(m.body[: worker.size]) > self.met:
-                worker.send(worker.rank, m)  # for the meeting
+        worker, ended = self._worker, {ROOT}
+        if worker.rank != ROOT:
+            self._say(Message(END, 0, worker.rank, (self.met,)), [ROOT])
+        while True:
+            self._count()
+            if sum(self.deaths) > self.met and (self._replaced or self._told):
                 return False
+            if worker.rank == ROOT and ended.issuperset(self.ranks):
+                self._say(Message(END, 0, ROOT), self.ranks)
+                break
+            m = await self._listen(is_repair_or_end)
+            if m is None or m.kind is REPAIR:
+                continue
+            if worker.rank != ROOT:
+                break
+            if m.body[0] == self.met:
+                ended.add(m.source)
+        worker.forgive(range(worker.size))
         return True
 
-    def _count(self) -> bool:
-        """Take in the deaths that the cluster has told of; whether some were news."""
-        for m in self._worker.take(is_loss):
-            self._counted[m.source] += 1
-        return self._hear(self._counted)
+    async def _listen(self, match: Match) -> Message | None:
+        """The next message, a REPAIR taken in already; None when a loss has come instead."""
+        try:
+            m = await self._worker.receive(match)
+        except PeerLost as loss:
+            self.outlive(loss)
+            return None
+        if m.kind is REPAIR:
+            size = self._worker.size
+            deaths, said = list(m.body[:size]), m.body[size:]
+            self._learn(deaths)
+            if deaths == self.deaths:
+                self._told[m.source] = (m.iteration, *said)
+                self._worker.take(lambda old: old.kind < PEER_LOST and old.source == m.source)
+        return m
 
-    def _hear(self, deaths: list[int]) -> bool:
-        before = list(self.deaths)
-        self.deaths = [max(pair) for pair in zip(before, deaths, strict=True)]
-        self._worker.forgive(self.lost)
-        if self.deaths[0]:
-            raise PeerLost(0)  # it sums up the run
-        return self.deaths != before
+    def _count(self) -> None:
+        """Take in the deaths that the cluster has told of."""
+        deaths = list(self.deaths)
+        for m in self._worker.take(is_loss):
+            deaths[m.source] = max(m.body[0], deaths[m.source])
+            self._noticed.add(m.source)
+        self._learn(deaths)
+
+    def _learn(self, deaths: list[int]) -> None:
+        """What has been said before is void when these deaths are news. A death is forgiven when
+        the cluster has told of it: nothing more comes from that rank then."""
+        before, self.deaths = self.deaths, [max(n) for n in zip(self.deaths, deaths, strict=True)]
+        if self.deaths != before:
+            self._told = {}
+        if not self._replaced:
+            self._worker.forgive(self._noticed)
+
+    def _say(self, m: Message, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            if rank != self._worker.rank:
+                self._worker.send(rank, m)
 
 
 Run = Callable[[Worker, Problem, Plan, State], Coroutine[Any, Any, State]]
@@ -134,29 +167,29 @@ Run = Callable[[Worker, Problem, Plan, State], Coroutine[Any, Any, State]]
 def surviving(run: Run) -> Run:
     """The consensus algorithm `run`, begun anew among the living whenever a worker is lost.
 
-    [choice] The iteration that is open then is lost with it, so that nothing said before can be
-    taken for what is said after: all go on with the one after the last that anybody had begun, each
-    with its estimate at the end of its last whole one.
+    [choice] The iteration that is open then is lost with it: all go on with the one after the last
+    that anybody had begun, each with its estimate at the end of its last whole one.
     """
 
     @wraps(run)
     async def outliving(worker: Worker, problem: Problem, plan: Plan, state: State) -> State:
         if plan.survival.recovery == "none":
             return await run(worker, problem, plan, state)
-        survivor, here, news = _Survivor(worker, plan, state), plan, worker.restarts > 0
-        noticed = worker.now()
+        survivor, here = _Survivor(worker, plan, state), plan
+        news, noticed = worker.restarts > 0, worker.now()
         while True:
             try:
                 if news:
                     here = await survivor.begin_anew(noticed)
+                    if here is None:
+                        return survivor.state
                     news = False
                 last = await run(worker, problem, here, survivor.state)
-                survivor.state.advance(last.k, last.w)
                 if await survivor.living.part():
                     return last
-            except PeerLost:
-                noticed = noticed if news else worker.now()
-            news = True
+            except PeerLost as loss:
+                survivor.living.outlive(loss)
+            news, noticed = True, noticed if news else worker.now()
 
     return outliving
 
@@ -188,13 +221,14 @@ class _Survivor:
         if not self._is_new:
             self._start_saving()
 
-    async def begin_anew(self, noticed: float) -> Plan:
-        """Meet the living and take up the state to go on from; the plan of those who are there.
-        `noticed`: when the loss was."""
+    async def begin_anew(self, noticed: float) -> Plan | None:
+        """Meet the living and take up the state to go on from; the plan of those who are there, or
+        None when the run is over. `noticed`: when the loss was."""
         worker, plan, state = self._worker, self._plan, self.state
         told = await self.living.meet(state.k, not self._is_new)
+        if not told:
+            return None
         k = min(plan.iterations, 1 + max(said[0] for said in told.values()))
-        worker.take(lambda m: m.iteration < k and m.kind < PEER_LOST)
         new = [rank for rank, said in told.items() if not said[1]]
         if not plan.survival.replaces:
             plan = plan.among(self.living.of(worker.workers))
@@ -203,8 +237,8 @@ class _Survivor:
         if self._is_new:
             self._is_new = False
             self._start_saving()
-        if worker.rank == 0:
-            lost = new or self.living.lost
+        if worker.rank == ROOT:
+            lost = sorted(new) or self.living.lost
             worker.record("recovered", k=k, lost=lost, noticed=noticed)
         return plan
 
@@ -251,8 +285,8 @@ def is_repair(m: Message) -> bool:
     return m.kind is REPAIR
 
 
-def is_end_or_repair(m: Message) -> bool:
-    return m.kind is END or m.kind is REPAIR
+def is_repair_or_end(m: Message) -> bool:
+    return m.kind is REPAIR or m.kind is END
 
 
 def is_loss(m: Message) -> bool:

@@ -10,7 +10,10 @@ lost servers are dealt out among the living ones, who read them from the running
 iteration T begins again at what is then the model: y(T) = x(T) + δ. What lost workers did is shared
 out anew among the living.
 
-What is said in one era, between two meetings, is not listened to in another.
+[choice] T is the first iteration that no living server has completed. But when a server is lost, it
+may have completed and saved one that no other has. It can only have done so when all workers had
+pushed their parts: these are pushed again, so that nothing is restored that is newer than x(T).
+What a worker lost at the same time had pushed then is in no block that has not had it.
 """
 
 from __future__ import annotations
@@ -19,9 +22,9 @@ from functools import partial
 
 import numpy as np
 
-from cbdybw.algorithms.plan import Plan, State
+from cbdybw.algorithms.plan import Plan, State, message
 from cbdybw.algorithms.repair import Living, Told
-from cbdybw.clusters.worker import Kind, Match, Message, Worker, keyed_rng
+from cbdybw.clusters.worker import Kind, Message, Worker, keyed_rng
 from cbdybw.errors import PeerLost
 from cbdybw.problem import Iterated
 from cbdybw.scar import recovery
@@ -40,25 +43,28 @@ async def scar(worker: Worker, problem: Iterated, plan: Plan, state: State) -> S
     while True:
         try:
             if news:
-                await room.recover(await room.living.meet(room.k))
+                told = await room.living.meet(room.k, room.without)
+                if not told:
+                    break
+                await room.recover(told)
             await room.iterate()
             if await room.living.part():
-                return room.state()
-        except PeerLost:
-            if plan.survival.recovery == "none":
-                raise
-            room.noticed = min(room.noticed, worker.now())
-        news = True
+                break
+        except PeerLost as loss:
+            room.outlive(loss)
+        news, room.noticed = True, min(room.noticed, worker.now())
+    return room.state()
 
 
 class Room:
     """What servers and workers have in common.
 
     Attributes:
-        k: the open iteration.
+        k: the open iteration; of a worker the one whose model it lacks.
         x: of a worker x(k), of a server its blocks of it, packed.
         owner: the server that holds each block, shape (blocks,).
         living: what is known of deaths.
+        without: how many servers were lost when all were last repaired.
         noticed: when a death became known here that has not been repaired yet; else infinite.
     """
 
@@ -67,6 +73,8 @@ class Room:
         self.k, self.x, self.living, self.noticed = state.k, state.w, Living(worker), np.inf
         dealt = partition(len(problem.blocks), len(worker.servers), self._drawn("partition"))
         self.owner = np.array(worker.servers)[dealt]
+        self._heirs = recovery.heirs(self.owner, worker.servers, self._drawn("heirs"))
+        self.without = 0
 
     @property
     def workers(self) -> list[int]:
@@ -86,28 +94,36 @@ class Room:
         """The blocks that a server holds, ascending."""
         return np.flatnonzero(self.owner == server)
 
-    def say(self, rank: int, kind: Kind, k: int, vector: np.ndarray) -> None:
-        """Send a vector of iteration k, marked with the era."""
-        self.worker.send(rank, Message(kind, k, self.worker.rank, (self.living.met,), vector))
-
     async def hear(self, kind: Kind, k: int, ranks: list[int]) -> dict[int, np.ndarray]:
-        """One vector of iteration k, and of this era, from each of `ranks`, in their order."""
+        """One vector of iteration k from each of `ranks`, in their order."""
         said = {}
         while len(said) < len(ranks):
-            m = await self.worker.receive(of_era(kind, k, self.living.met))
+            m = await self.worker.receive(message(kind, k))
             said[m.source] = m.vector
         return {rank: said[rank] for rank in ranks}
 
+    def outlive(self, loss: PeerLost) -> None:
+        """Take in a death; raises `loss` where nothing can be done about it."""
+        if self.survival.recovery == "none":
+            raise loss
+        self.living.outlive(loss)
+        if not self.servers:
+            raise loss
+
+    def meant(self, told: Told) -> int:
+        """T, the iteration that all go on with."""
+        lost = len(self.worker.servers) - len(self.servers)
+        if min(without for _, without in told.values()) < lost:
+            return min(told[j][0] for j in self.workers)
+        return max(told[server][0] for server in self.servers)
+
     def take_over(self) -> None:
         """Deal out the blocks of lost servers, alike on all ranks."""
-        if not self.servers:
-            raise PeerLost(self.worker.servers[0])
-        draws = self._drawn("adopt")
-        self.owner = recovery.adopt(self.owner, self.living.lost, self.servers, draws)
-        self.worker.take(lambda m: m.kind in (PUSH, MODEL) and m.body[0] < self.living.met)
+        self.owner = recovery.holders(self._heirs, self.living.lost)
+        self.without = len(self.worker.servers) - len(self.servers)
 
     def _drawn(self, purpose: str) -> np.random.Generator:
-        return keyed_rng(self.survival.seed, purpose, 0, self.living.met)
+        return keyed_rng(self.survival.seed, purpose, 0, 0)
 
 
 class Contributor(Room):
@@ -130,12 +146,11 @@ class Contributor(Room):
             self.part = await worker.compute(self.problem.part, self.x, j, n, self.k, index=self.k)
             self.pushed = self.k
             for server in self.servers:
-                self._push(server)
+                self._push(server, blocks.take(self.part, self.held_by(server)))
             self.k += 1
 
-    def _push(self, server: int) -> None:
-        blocks = self.problem.blocks
-        self.say(server, PUSH, self.pushed, blocks.take(self.part, self.held_by(server)))
+    def _push(self, server: int, part: np.ndarray) -> None:
+        self.worker.send(server, Message(PUSH, self.pushed, self.worker.rank, vector=part))
 
     def _tell(self) -> None:
         """The first worker, which never dies, tells of the model and of what was repaired."""
@@ -153,12 +168,12 @@ class Contributor(Room):
     """The last iteration whose model was told of."""
 
     async def recover(self, told: Told) -> None:
-        """Push once more what some servers have used and others have not had; go on with all of
-        them from the iteration that the first of them has come to."""
-        self.k = max(told[server][0] for server in self.servers)
+        """Push once more, to servers that lack it, what others may have used: all of it, for who
+        has missed a repair holds other blocks than those that are its own now."""
+        self.k = self.meant(told)
         for server in self.servers:
-            if told[server][0] < self.k and self.pushed == told[server][0]:
-                self._push(server)
+            if told[server][0] < self.k:
+                self._push(server, self.part)
         self.take_over()
 
 
@@ -167,14 +182,14 @@ class Server(Room):
 
     def __init__(self, worker: Worker, problem: Iterated, plan: Plan, state: State):
         super().__init__(worker, problem, plan, state)
-        members = self.held_by(worker.rank)
-        self.x = problem.blocks.take(state.w, members)
+        self.members = self.held_by(worker.rank)
+        self.x = problem.blocks.take(state.w, self.members)
         expected = self.survival.expected
         self.tuner = Tuner(expected, self.x.nbytes, worker.now()) if expected else None
         self.choices: list[tuple[float, ...]] = []  # of the tuner: (k, r, C)
         self.checkpoint = RunningCheckpoint(
             problem.blocks,
-            members,
+            self.members,
             self.x,
             fraction=self.survival.fraction,
             period=self.survival.period,
@@ -184,21 +199,22 @@ class Server(Room):
             store=self.survival.store(worker.rank),
             k=self.k,
         )
+        self.checkpoint.close()  # x(0) is there whenever this server dies
 
     async def iterate(self) -> None:
         """Answer with the model, add up the parts, save what is due, until iteration K."""
         while True:
             self.worker.record("begin", k=self.k)
+            model = Message(MODEL, self.k, self.worker.rank, vector=self.x)
             for j in self.workers:
-                self.say(j, MODEL, self.k, self.x)
+                self.worker.send(j, model)
             if self.k == self.plan.iterations:
                 self.checkpoint.close()
                 return
-            await self._complete(self.workers)
+            self._complete(await self.hear(PUSH, self.k, self.workers))
 
-    async def _complete(self, workers: list[int]) -> None:
+    def _complete(self, parts: dict[int, np.ndarray]) -> None:
         """x(k+1) = x(k) + Σ_j part_j, in the order of ranks, and the checkpoint that is due."""
-        parts = await self.hear(PUSH, self.k, workers)
         before, self.x = self.x, self.x.copy()  # the workers may still be reading the former
         for part in parts.values():
             self.x += part
@@ -210,7 +226,7 @@ class Server(Room):
 
     def _tune(self, tuner: Tuner, before: np.ndarray) -> None:
         """Save as often as is cheapest from now on, where that has been chosen anew."""
-        held = self.problem.blocks.subset(self.held_by(self.worker.rank))
+        held = self.problem.blocks.subset(self.members)
         changes = self.problem.distance(self.x, before, held)
         choice = tuner.tell(self.k, self.worker.now(), changes)
         if choice is not None:
@@ -222,31 +238,23 @@ class Server(Room):
         return State(self.k, self.x, memory={"choices": choices})
 
     async def recover(self, told: Told) -> None:
-        """Come to the iteration of the first of the living servers; restore the lost blocks."""
-        if self.k < max(told[server][0] for server in self.servers):
-            await self._complete(self.workers)
-        before = self.held_by(self.worker.rank)
+        """Come to the iteration of the others, then restore the lost blocks."""
+        blocks = self.problem.blocks
+        if self.k < self.meant(told):
+            parts = await self.hear(PUSH, self.k, self.workers)
+            self._complete({j: blocks.take(part, self.members) for j, part in parts.items()})
         self.take_over()
-        mine = self.held_by(self.worker.rank)
-        gained = np.setdiff1d(mine, before)
+        before, self.members = self.members, self.held_by(self.worker.rank)
+        gained = np.setdiff1d(self.members, before)
         if len(gained):
             stores = [self.survival.store(server) for server in self.worker.servers]
             packed, saved_at = recovery.newest(stores, gained)
-            model = np.empty(self.problem.blocks.dim, np.float32)
-            self.problem.blocks.put(model, before, self.x)
-            self.problem.blocks.put(model, gained, packed)
-            self.x = self.problem.blocks.take(model, mine)
+            model = np.empty(blocks.dim, np.float32)
+            blocks.put(model, before, self.x)
+            blocks.put(model, gained, packed)
+            self.x = blocks.take(model, self.members)
             self.checkpoint.gain(gained, packed, saved_at, self.k)
         if self.tuner is not None:
             self.tuner.begin_anew()
         if self.survival.recovery == "full":
             self.x = recovery.full(self.checkpoint.cached)
-
-
-def of_era(kind: Kind, k: int, era: int) -> Match:
-    """Matches what was said of iteration k since the last meeting."""
-
-    def matches(m: Message) -> bool:
-        return m.kind is kind and m.iteration == k and m.body[0] == era
-
-    return matches

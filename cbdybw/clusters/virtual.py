@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from cbdybw.clusters.batching import InFlight
+from cbdybw.clusters.instants import CONTROL, DATA, LATE
+from cbdybw.clusters.mortality import Mortality
 from cbdybw.clusters.network import Network
 from cbdybw.clusters.trace import Event, Span, Trace
 from cbdybw.clusters.virtual_worker import Activity, Alarm, Killed, VirtualWorker, suspend
@@ -24,12 +26,7 @@ from cbdybw.clusters.worker import FIRST_CONTROL, Match, Message, Worker, descri
 from cbdybw.errors import PeerLost, Stalled
 
 if TYPE_CHECKING:
-    from cbdybw.clusters.faults import Fault, Schedule
-
-NOTICED_AFTER = 0.02
-"""[choice] Seconds after which the living know of a death: ranks of Open MPI take 10 to 40 ms."""
-
-_DATA, _CONTROL, _LATE = 0, 1 << 60, 1 << 61  # added to an event's number: its place in an instant
+    from cbdybw.clusters.faults import Schedule
 
 
 class Recorder(Protocol):
@@ -82,8 +79,7 @@ class VirtualCluster:
         batch: evaluate calls that are in flight at the same time together, where their function
             knows how; results are the same within rounding. See `clusters.batching`.
         faults: what strikes whom, and when.
-        replaces: whether a new process takes the place of one that dies, once that is noticed.
-        corrupt: damages the running checkpoint of a rank.
+        replaces, corrupt: see `clusters.mortality`.
 
     Attributes:
         lost: ranks that have died and were not replaced.
@@ -122,9 +118,8 @@ class VirtualCluster:
         self._running: Activity
         self._unfinished = 0
         self._last_arrival = 0.0  # of any message so far
-        self._faults, self._replaces, self._corrupt = faults, replaces, corrupt
-        self._last_on_link: dict[tuple[int, int], float] = {}  # arrivals, where there are faults
-        self._deaths: dict[int, int] = {}  # rank → how often it has died, as is known by now
+        self._mortality = Mortality(self, replaces, corrupt) if faults else None
+        self._deaths = self._mortality.deaths if faults else {}
         self.lost: list[int] = []
         self._nodes = [
             VirtualWorker(self, rank, faults.of(rank) if faults else None) for rank in self.ranks
@@ -141,7 +136,8 @@ class VirtualCluster:
         self._unfinished, self._results = self.size, {}
         for node in self._nodes:
             self._start(node, main(node))
-            self._watch_the_clock(node)
+            if self._mortality is not None:
+                self._mortality.watch_the_clock(node)
         try:
             with _rare_garbage_collection():
                 self._loop()
@@ -181,7 +177,7 @@ class VirtualCluster:
                 except StopIteration as end:
                     self._end(activity, end.value)
                 except Killed:
-                    self._bury(activity.worker)
+                    self._mortality.bury(activity.worker)
             if not self._unfinished:
                 return
             if not heap:
@@ -213,13 +209,13 @@ class VirtualCluster:
         if worker._watch is not None:
             end = worker._watch.finish(self.time, end - self.time)
         if until is None:
-            self._at(end, _DATA, self._ready.append, (activity, True))
+            self._at(end, DATA, self._ready.append, (activity, True))
         elif any(map(until, worker._mailbox)):
             self._ready.append((activity, False))
         else:
             alarm = Alarm(activity, until)
             worker._computing.append(alarm)
-            self._at(end, _DATA, self._computed, alarm)
+            self._at(end, DATA, self._computed, alarm)
 
     def _computed(self, alarm: Alarm) -> None:
         if alarm.activity is None:
@@ -235,7 +231,7 @@ class VirtualCluster:
     async def _until_timeout(self, activity: Activity, timeout: float) -> Message | None:
         """The message that `activity` waits for, or None."""
         alarm = Alarm(activity)
-        self._at(self.time + timeout, _LATE, self._ring, alarm)
+        self._at(self.time + timeout, LATE, self._ring, alarm)
         try:
             message = await suspend()
         except PeerLost:
@@ -251,6 +247,9 @@ class VirtualCluster:
             return
         worker = alarm.activity.worker
         if alarm.activity.over:
+            return
+        if worker._watch is not None and (at := worker._watch.wakes(self.time)) > self.time:
+            self._at(at, LATE, self._ring, alarm)
             return
         worker._waiting.remove(alarm.activity)
         self.trace.event(worker.rank, self.time, Event.TIMEOUT, 0, worker.rank)
@@ -272,10 +271,10 @@ class VirtualCluster:
     # Messages
 
     def _post(self, sender: VirtualWorker, dest: int, message: Message) -> None:
-        now, control = self.time, message.kind >= FIRST_CONTROL
-        if self._faults is not None:
-            self._post_among_faults(sender, dest, message)
+        if self._mortality is not None:
+            self._mortality.post(sender, dest, message)
             return
+        now, control = self.time, message.kind >= FIRST_CONTROL
         if self._network.instant or dest == sender.rank:
             if control:
                 sender._control_sent = now
@@ -285,51 +284,27 @@ class VirtualCluster:
                 worker._put(message)
                 return
             # Data does not overtake what its sender said at this very instant.
-            self._at(now, _CONTROL, self._deliver, (self._nodes[dest], message))
+            self._at(now, CONTROL, self._deliver, (self._nodes[dest], message))
             return
         arrival, behind = self._network.arrival(sender.rank, dest, message, now)
         self._last_arrival = max(self._last_arrival, arrival)
-        place = _CONTROL if control or behind else _DATA
+        place = CONTROL if control or behind else DATA
         self._at(arrival, place, self._deliver, (self._nodes[dest], message))
 
     def _post_all(self, sender: VirtualWorker, message: Message) -> None:
-        if self._faults is not None or not self._network.instant:
+        one_by_one = self._mortality is not None and not self._mortality.calm()
+        if one_by_one or not self._network.instant:
             for dest in self.ranks:
                 if dest != sender.rank:
                     self._post(sender, dest, message)
             return
         sender._control_sent = self.time
-        self._at(self.time, _CONTROL, self._deliver_all, message)
+        self._at(self.time, CONTROL, self._deliver_all, message)
 
     def _deliver(self, delivery: tuple[VirtualWorker, Message]) -> None:
         worker, message = delivery
         self.trace.event(worker.rank, self.time, message.kind, message.iteration, message.source)
         worker._put(message)
-
-    def _post_among_faults(self, sender: VirtualWorker, dest: int, message: Message) -> None:
-        """As `_post`, with ends that may not be able to talk, or to hear, for some time, or be dead
-        by then. What waits for an end keeps its order: it comes as control does."""
-        now, node = self.time, self._nodes[dest]
-        arrival, behind = self._network.arrival(sender.rank, dest, message, now)
-        if dest != sender.rank:
-            arrival += sender._watch.reconnects(now) - now
-        held = node._watch.reconnects(arrival)
-        last = max(held, self._last_on_link.get((sender.rank, dest), held))
-        self._last_on_link[sender.rank, dest] = last
-        self._last_arrival = max(self._last_arrival, last)
-        late = behind or last > arrival or message.kind >= FIRST_CONTROL
-        self._at(
-            last,
-            _CONTROL if late else _DATA,
-            self._deliver_among_faults,
-            (node, message, sender.restarts),
-        )
-
-    def _deliver_among_faults(self, delivery: tuple[VirtualWorker, Message, int]) -> None:
-        """Nothing is heard of the dead once their death is known."""
-        worker, message, life = delivery
-        if life == self._deaths.get(message.source, 0):
-            self._deliver((worker, message))
 
     def _deliver_all(self, message: Message) -> None:
         self.trace.broadcast(self.size, self.time, message.kind, message.iteration, message.source)
@@ -373,7 +348,7 @@ class VirtualCluster:
             release = self._release
         else:
             end, release = self.time + self._network.barrier(len(arrivals)), self._release
-        self._at(end, _LATE, release, arrivals)
+        self._at(end, LATE, release, arrivals)
 
     def _release(self, arrivals: list[Arrival], span: Span = Span.COLLECTIVE) -> None:
         result = total([arrival.value for arrival in arrivals]) if span is Span.COLLECTIVE else None
@@ -381,7 +356,10 @@ class VirtualCluster:
             rank = activity.worker.rank
             self.trace.span(rank, span, 0, start, self.time)
             self.trace.event(rank, self.time, Event.COLLECTED, 0, rank)
-            self._ready.append((activity, result))
+            if self._mortality is None:
+                self._ready.append((activity, result))
+            else:
+                self._mortality.resume(activity, result)
 
     def _save(self, arrivals: list[Arrival]) -> None:
         """All workers are here and no message is under way: a consistent cut."""
@@ -393,63 +371,6 @@ class VirtualCluster:
             for activity, snapshot, _ in arrivals:
                 self._saver.save(activity.worker.rank, snapshot())
             self._saver.commit(self)
-
-    # Faults
-
-    def _watch_the_clock(self, node: VirtualWorker) -> None:
-        """Have the next fault of `node` that comes by the clock come."""
-        if node._watch is not None and (at := node._watch.next_time()) < float("inf"):
-            self._at(max(at, self.time), _DATA, self._due, node)
-
-    def _due(self, node: VirtualWorker) -> None:
-        if node._finished:
-            return
-        for fault in node._watch.due(node._iteration, self.time):
-            if fault.kind == "kill":
-                self._bury(node)
-                return
-            self._strike(node, fault)
-        self._watch_the_clock(node)
-
-    def _strike(self, node: VirtualWorker, fault: Fault) -> None:
-        """What else a fault does; a watch itself knows of what takes time."""
-        if fault.kind == "corrupt":
-            self._corrupt(node.rank)
-
-    def _bury(self, node: VirtualWorker) -> None:
-        """`node` dies, which the others notice in a moment."""
-        self._unfinished -= 1
-        node._finish()
-        self._at(self.time + NOTICED_AFTER, _LATE, self._notice, node)
-
-    def _notice(self, node: VirtualWorker) -> None:
-        rank = node.rank
-        self._deaths[rank] = self._deaths.get(rank, 0) + 1
-        fields = {"k": node._iteration, "replaced": self._replaces}
-        self._recorder.record(rank, self.time, "lost", fields)
-        if self._replaces:
-            node._begin_anew()
-            self._unfinished += 1
-            self._start(node, self._main(node))
-            self._watch_the_clock(node)
-        else:
-            self.lost.append(rank)
-        for other in self._nodes:
-            if not other._finished and other is not node:
-                other._lose(rank)
-        self._break_collectives(rank)
-
-    def _break_collectives(self, rank: int) -> None:
-        """Who waits in one for `rank` is told, or goes on without it."""
-        for key in [key for key in self._arrivals if rank in key[1]]:
-            arrivals = self._arrivals[key]
-            if any(a.activity.worker.rank == rank for a in arrivals):
-                continue
-            if any(rank not in a.activity.worker._forgiven for a in arrivals):
-                del self._arrivals[key]
-                self._ready.extend((a.activity, PeerLost(rank)) for a in arrivals)
-            elif arrivals:
-                self._look_at(key)
 
     def _report(self) -> str:
         """Who waits for what."""

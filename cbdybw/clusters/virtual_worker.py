@@ -93,11 +93,11 @@ class VirtualWorker(Worker):
         work: float = 1.0,
         until: Match | None = None,
     ) -> Any:
+        if self._watch is not None:
+            self._reach(index)
         if work == 0:
             return fn(*args)
         cluster, rank = self._cluster, self.rank
-        if self._watch is not None:
-            self._reach(index)
         start = cluster.time
         call = cluster._begin and cluster._begin(fn, args)  # None: evaluated here, by itself
         cluster._compute(self, index, work, until)
@@ -200,10 +200,8 @@ class VirtualWorker(Worker):
     def _reach(self, k: int) -> None:
         """This worker comes to iteration k: what has been waiting for that strikes it."""
         self._iteration = max(k, self._iteration)
-        for fault in self._watch.due(self._iteration, self._cluster.time):
-            if fault.kind == "kill":
-                raise Killed
-            self._cluster._strike(self, fault)
+        if self._cluster._mortality.strikes_dead(self):
+            raise Killed
 
     def _mourn(self) -> None:
         """Raise PeerLost when a death is known here that is not forgiven."""
@@ -211,10 +209,10 @@ class VirtualWorker(Worker):
             if message.kind is Kind.PEER_LOST and message.source not in self._forgiven:
                 raise PeerLost(message.source)
 
-    def _lose(self, rank: int) -> None:
-        """It becomes known here that `rank` has died: PEER_LOST comes, and if that is not forgiven
-        whoever waits is told."""
-        message = Message(Kind.PEER_LOST, 0, rank)
+    def _lose(self, rank: int, count: int) -> None:
+        """It becomes known here that `rank` has died, for the time number `count`: PEER_LOST comes,
+        and if that is not forgiven whoever waits is told."""
+        message = Message(Kind.PEER_LOST, 0, rank, (count,))
         self._event(self.rank, self._cluster.time, message.kind, 0, rank)
         if rank in self._forgiven:
             self._put(message)

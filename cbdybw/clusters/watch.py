@@ -76,10 +76,25 @@ class Watch:
 
     def reconnects(self, t: float) -> float:
         """When the rank can talk again, if it is disconnected at `t`; else `t`."""
-        for _, begin, end, _ in sorted(s for s in self._spells if s.kind == DISCONNECT):
+        return self._after(t, (DISCONNECT,))
+
+    def wakes(self, t: float) -> float:
+        """When the rank goes on, if it stands still at `t`; else `t`."""
+        return self._after(t, (PAUSE,))
+
+    def hears(self, t: float) -> float:
+        """When the rank can hear, if it stands still or is disconnected at `t`; else `t`."""
+        return self._after(t, (PAUSE, DISCONNECT))
+
+    def _after(self, t: float, kinds: Sequence[str]) -> float:
+        for _, begin, end, _ in sorted((s for s in self._spells if s.kind in kinds), key=_begin):
             if begin <= t < end:
                 t = end
         return t
+
+
+def _begin(spell: _Spell) -> float:
+    return spell.begin
 
 
 def _is_due(fault: Fault, k: int, now: float) -> bool:

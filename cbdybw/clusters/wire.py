@@ -216,7 +216,7 @@ class Wire:
         for peer, request in zip(self._peers, self._requests, strict=True):
             if request == MPI.REQUEST_NULL and peer not in self.lost:
                 self.lost.add(peer)
-                self.to_itself.append(Message(Kind.PEER_LOST, 0, peer))
+                self.to_itself.append(Message(Kind.PEER_LOST, 0, peer, (1,)))
 
 
 class CuttableWire(Wire):

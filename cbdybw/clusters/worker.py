@@ -33,7 +33,7 @@ class Kind(IntEnum):
     VISITED = 10  # an edge took part in iteration k (DTUR, Pathsearch)
     STOP = 11  # the iteration before which everyone stops
     TARGET = 12  # C_target, how many commits everybody should have at the next check point (ADSP)
-    PEER_LOST = 13  # made by the cluster when a peer dies
+    PEER_LOST = 13  # made by the cluster when a peer dies: for the how manieth time
     REPAIR = 14  # the sender has heard of losses, and meets the living
     END = 15  # the sender has nothing left to do, unless somebody is lost
 

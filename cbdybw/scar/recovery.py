@@ -68,15 +68,19 @@ def neighbour_average(
     return combine({i: weight / total for i, weight in row.items()}, estimates)
 
 
-def adopt(
-    owner: np.ndarray, lost: Collection[int], living: Sequence[int], rng: np.random.Generator
-) -> np.ndarray:
-    """Blocks of lost parts dealt out at random over the living, equally many each but for one.
+def heirs(owner: np.ndarray, parts: Sequence[int], rng: np.random.Generator) -> np.ndarray:
+    """Who holds each block as long as those before it are lost: its owner, then the other parts in
+    an order drawn for each block; shape (n, len(parts)).
 
-    `owner` maps a block to its part, shape (n,), and so does what is returned; what the living
-    hold stays with them.
+    So the living agree on who holds what whatever each of them had heard of, in whatever order, and
+    what they hold stays with them.
     """
-    after = owner.copy()
-    orphans = rng.permutation(np.flatnonzero(np.isin(owner, list(lost))))
-    after[orphans] = rng.permutation(living)[np.arange(len(orphans)) % len(living)]
-    return after
+    order = rng.permuted(np.tile(parts, (len(owner), 1)), axis=1)
+    others = order[order != owner[:, None]].reshape(len(owner), -1)
+    return np.hstack((owner[:, None], others))
+
+
+def holders(heirs: np.ndarray, lost: Collection[int]) -> np.ndarray:
+    """Who holds each block when these parts are lost, shape (n,); one part has to be left."""
+    lives = ~np.isin(heirs, list(lost))
+    return heirs[np.arange(len(heirs)), lives.argmax(1)]
