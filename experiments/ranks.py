@@ -23,14 +23,16 @@ def each(
 ) -> Iterator[tuple[Run, Row]]:
     """Do runs on this machine's ranks, one after the other; each with its row, as they end.
 
-    All with the same number of ranks share an mpirun. Where one of them fails its ranks end, and
-    others do the rest.
+    All with the same number of ranks share an mpirun, but for those with faults, after which there
+    are fewer ranks. Where one of them fails its ranks end, and others do the rest.
     """
-    by_ranks: dict[int, list[Run]] = {}
+    together: dict[tuple[int, str], list[Run]] = {}
     for run in runs:
         place.store.forget(run)  # a row from now on tells that it has ended
-        by_ranks.setdefault(run.settings().ranks, []).append(run)
-    for ranks, waiting in sorted(by_ranks.items()):
+        settings = run.settings()
+        alone = run.key if settings.faults else ""
+        together.setdefault((settings.ranks, alone), []).append(run)
+    for (ranks, _), waiting in sorted(together.items()):
         while waiting:
             with tempfile.TemporaryFile("w+") as said:
                 yield from _together(ranks, waiting, place, begun, said)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cbdybw.algorithms import ALGORITHMS
 from cbdybw.algorithms.plan import Plan, State
+from cbdybw.clusters.watch import KILL
 from cbdybw.recorder import Recorder
 from experiments import environment
+from experiments.building import FAULT_NOTES
 from experiments.evaluation import Metrics, finite
 from experiments.settings import Settings
 
@@ -52,7 +56,7 @@ def summary(
         "waiting_seconds": _of_workers(settings, recorder, 1),
         **_commits(settings, states),
         "iterations_to_target": metrics.iterations_to(settings.target_loss),
-        "recoveries": recorder.recoveries,
+        "recoveries": _recoveries(settings, recorder),
         "parameters_sha256": environment.sha256(final_estimates(settings, states).values()),
         "status": "diverged" if metrics.diverged else "finished",
         "run_dir": settings.run_dir or None,
@@ -71,6 +75,24 @@ def _held_out(settings: Settings, recorder: Recorder) -> dict[str, Any]:
         "held_out_time_to_target": there[0] if there else None,
         "held_out_tenth_time": there[9] if len(there) > 9 else None,
     }
+
+
+def _recoveries(settings: Settings, recorder: Recorder) -> list[dict[str, Any]]:
+    """What was lost and made good; on MPI, where ranks note in the run's folder that they die, with
+    `killed_seconds`: the clock of the first that was not lost before, None if it had no time to."""
+    if settings.cluster != "mpi" or not settings.run_dir:
+        return recorder.recoveries
+    clocks: dict[int, float] = {}
+    for path in Path(settings.run_dir, FAULT_NOTES).glob("*.jsonl"):
+        for note in map(json.loads, path.read_text().splitlines()):
+            if note["kind"] == KILL:
+                clocks[note["rank"]] = note["clock"]
+    found, known = [], set()
+    for recovery in recorder.recoveries:
+        died = [clocks[rank] for rank in recovery["lost"] if rank in clocks and rank not in known]
+        known.update(recovery["lost"])
+        found.append(recovery | {"killed_seconds": min(died, default=None)})
+    return found
 
 
 def _of_workers(settings: Settings, recorder: Recorder, which: int) -> list[float]:

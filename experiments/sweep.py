@@ -9,8 +9,11 @@ by `unfinished`, so that a killed sweep goes on where it was; one that failed is
 
 from __future__ import annotations
 
+import shutil
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,11 +23,14 @@ from cbdybw.clusters.guard import guard
 from cbdybw.errors import BadInput
 from cbdybw.learning.workloads import needs_data
 from experiments import cells, kinds, pool, rows
+from experiments.building import is_root
 from experiments.cells import Run
 from experiments.rows import Row, Store
 
 RAW = "raw"
 """The folder of rows in that of a sweep."""
+RUNS = "runs"
+"""The folder of folders that runs have while they go on."""
 
 
 class Place(NamedTuple):
@@ -110,7 +116,17 @@ def in_this_process(runs: Iterable[Run], place: Place) -> None:
 
 
 def _outcome(run: Run, place: Place) -> rows.Kept | None:
-    return kinds.module(run.cell.kind).outcome(run.settings(place.raw_dir), log=_silent)
+    """A cell that names a folder for its run has one in the sweep's instead, until it has ended."""
+    settings, outcome = run.settings(place.raw_dir), kinds.module(run.cell.kind).outcome
+    if not getattr(settings, "run_dir", ""):
+        return outcome(settings, log=_silent)
+    folder = place.out / RUNS / run.key
+    forget = partial(shutil.rmtree, folder, ignore_errors=True) if is_root() else lambda: None
+    forget()  # what a killed sweep has left
+    try:
+        return outcome(replace(settings, run_dir=str(folder)), log=_silent)
+    finally:
+        forget()  # the root is the last to need it
 
 
 def argument(run: Run) -> str:

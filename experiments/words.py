@@ -33,6 +33,7 @@ TITLES = {
     "adacomm": "ADACOMM",
     "fixed_adacomm": "Fixed ADACOMM",
     "cb_adsp": "cb-ADSP",
+    "scar": "SCAR",
 }
 LAWS = comparison.LAWS | {
     "none": "no delay",

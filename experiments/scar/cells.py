@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 from experiments import cell_files
 from experiments.cell_files import Row
+from experiments.scar import cluster_cells
 from experiments.scar.overhead import Settings as Timed
 from experiments.scar.problems import Iterating
+from experiments.settings import Settings
 
 HERE = Path(__file__).parent
 
@@ -141,8 +143,10 @@ TAKES = 800
 """Iterations of a trial, or of a clean run up to x* and what follows its perturbations, roughly."""
 
 
-def _seconds(settings: Iterating) -> float:
+def _seconds(settings: Iterating | Settings) -> float:
     """How long a run takes on one core of the machine of WORKSPACE_NOTES.md, roughly."""
+    if isinstance(settings, Settings):
+        return cluster_cells.seconds(settings)
     step = STEPS.get(settings.workload, 1e-4)
     if isinstance(settings, Timed):
         return 10 + settings.rounds * settings.periods * settings.period * 4 * step
@@ -150,6 +154,7 @@ def _seconds(settings: Iterating) -> float:
 
 
 if __name__ == "__main__":
-    groups = {"recovery": recovery, "bound": bound, "overhead": overhead}
+    groups = {"recovery": recovery, "bound": bound, "overhead": overhead} | cluster_cells.GROUPS
     rows = [(group, row) for group, make in groups.items() for row in make()]
-    cell_files.rewrite(HERE / "cells", cell_files.texts([*rows, *smoke()], _seconds))
+    rows += [*smoke(), *cluster_cells.smoke()]
+    cell_files.rewrite(HERE / "cells", cell_files.texts(rows, _seconds))
