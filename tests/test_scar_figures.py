@@ -115,7 +115,7 @@ def test_the_page_has_every_group_and_its_table(tmp_path):
 
     groups = kept.collected(tmp_path)
     drawing.figures("scar", groups, tmp_path)
-    assert drawing.verdicts("scar", groups, tmp_path) == 12
+    assert drawing.verdicts("scar", groups, tmp_path) == 16
     text = drawing.page("scar", tmp_path).read_text()
     for module in (recovery, bound, timing):
         assert module.TITLE in text

@@ -18,7 +18,7 @@ def recovery(*rows):
 
 def test_nothing_is_claimed_without_rows():
     judged = judge({})
-    assert len(judged) == 12
+    assert len(judged) == 16
     assert {v["verdict"] for v in judged} == {"cannot be tested"}
     assert all("no rows of" in v["why"] for v in judged)
 

@@ -7,5 +7,7 @@ FIGURES = {
     "recovery": "scar.recovery",
     "bound": "scar.bound",
     "overhead": "scar.timing",
+    "real": "scar.real",
+    "consensus": "scar.consensus",
 }
 """Group of cells → the module that draws it (see `experiments.drawing.modules`)."""

@@ -58,12 +58,12 @@ SMOKE = {
         "pca": 0,
         "batch_size": 64,
         "eta0": 0.2,
-        "target_loss": 0.75,
+        "target_loss": 1.25,
     },
     "lda": {
         "workload": "lda:topics=10,documents=300",
         "dataset": "generated",
-        "target_loss": 6.4,
+        "target_loss": 6.25,
     },
 }
 
@@ -124,14 +124,14 @@ GROUPS = {"real": real, "consensus": consensus}
 def smoke() -> Iterator[tuple[str, Row]]:
     """Something of each group, in seconds, from data that need no files."""
     for name, learnt in SMOKE.items():
-        flags = learnt | {"delay": "constant:mean=0.03", "iterations": 45}
+        flags = learnt | {"delay": "constant:mean=0.03", "iterations": 50}
         seeds = {"smoke": 1}
         for row in _on_both(name, flags, seeds, seeds if name == "mlr" else {}):
             if row.scales:
                 yield "real", row._replace(name=f"smoke-{row.name}")
-    digits = {"dataset": "digits", "pca": 0, "batch_size": 32, "target_loss": 0.45}
+    digits = {"dataset": "digits", "pca": 0, "batch_size": 32, "target_loss": 1.0}
     for algorithm in ("cb_full", "cb_dybw"):
-        flags = CONSENSUS | digits | {"algorithm": algorithm, "iterations": 50, "eta0": 0.3}
+        flags = CONSENSUS | digits | {"algorithm": algorithm, "iterations": 75, "eta0": 0.3}
         for row in _losing(6, algorithm, flags, {"smoke": 2}):
             yield "consensus", row._replace(name=f"smoke-{row.name}")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from experiments.page import Page, group_figures, table
 from experiments.rows import Row
-from experiments.scar import cost_table
+from experiments.scar import cost_table, real
 
 SAYS = (
     "Training is an iteration that contracts towards its end, so a failure is a perturbation and "
@@ -30,10 +30,12 @@ SAYS = (
 
 
 def body(group: str, found: list[Row], folder: Path) -> str:
-    """A group's figures, with the table of all schemes below the trials'."""
+    """A group's figures, with a table of all schemes below the trials', of all runs below MPI's."""
     shown = group_figures(group, found, folder)
     if group == "recovery":
         return shown + table(cost_table.table(found), left=cost_table.WORDS)
+    if group == "real":
+        return shown + table(real.table(found), left=real.WORDS_IN_TABLE)
     return shown
 
 
