@@ -79,7 +79,7 @@ class Mortality:
         if not prompt:
             due, behind = cluster._network.arrival(sender.rank, dest, message, now)
         leaves = sender._watch.wakes(now) if itself else sender._watch.hears(now)
-        at = due + leaves - now
+        at = due + (leaves - now)
         at = node._watch.wakes(at) if itself else node._watch.hears(at)
         before = self._held.get(link, -1.0)
         waits = at > due or at <= before
