@@ -30,7 +30,7 @@ class Story:
         self.skips: set[tuple[Deaths, int, int]] = set()
         self.sent: dict[tuple[Deaths, int, int], np.ndarray] = {}
         self.met: dict[Deaths, dict[int, tuple[int, int]]] = defaultdict(dict)  # (k, has one)
-        self.deaths: dict[int, Deaths] = {j: (0,) * n for j in range(n)}
+        self.deaths: dict[int, Deaths] = dict.fromkeys(range(n), (0,) * n)
         self.died: list[tuple[float, int, bool]] = []  # time, rank, whether it is replaced
         self.recovered: list[dict[str, Any]] = []
         self.restored = 0  # starts of new processes that have been checked

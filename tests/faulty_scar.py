@@ -77,7 +77,7 @@ class Story:
 
     def __init__(self, workers: int, servers: int):
         self.events: list[Model | Write] = []
-        self.deaths = {rank: (0,) * (workers + servers) for rank in range(workers + servers)}
+        self.deaths = dict.fromkeys(range(workers + servers), (0,) * (workers + servers))
 
     def store(self, blocks: Blocks) -> Callable[[int], Noted]:
         stores: dict[int, Noted] = {}

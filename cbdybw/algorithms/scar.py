@@ -19,6 +19,7 @@ What a worker lost at the same time had pushed then is in no block that has not 
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,7 +31,9 @@ from cbdybw.problem import Iterated
 from cbdybw.scar import recovery
 from cbdybw.scar.blocks import partition
 from cbdybw.scar.checkpoint import RunningCheckpoint
-from cbdybw.scar.tuning import Tuner
+
+if TYPE_CHECKING:
+    from cbdybw.scar.tuning import Tuner
 
 PUSH, MODEL = Kind.PUSH, Kind.MODEL
 
@@ -184,8 +187,7 @@ class Server(Room):
         super().__init__(worker, problem, plan, state)
         self.members = self.held_by(worker.rank)
         self.x = problem.blocks.take(state.w, self.members)
-        expected = self.survival.expected
-        self.tuner = Tuner(expected, self.x.nbytes, worker.now()) if expected else None
+        self.tuner = self._tuner()
         self.choices: list[tuple[float, ...]] = []  # of the tuner: (k, r, C)
         self.checkpoint = RunningCheckpoint(
             problem.blocks,
@@ -223,6 +225,14 @@ class Server(Room):
             self._tune(self.tuner, before)
         if self.checkpoint.due(self.k):
             self.checkpoint.save(self.x, self.k)
+
+    def _tuner(self) -> Tuner | None:
+        expected = self.survival.expected
+        if expected is None:
+            return None
+        from cbdybw.scar.tuning import Tuner  # its statistics take a second to import
+
+        return Tuner(expected, self.x.nbytes, self.worker.now())
 
     def _tune(self, tuner: Tuner, before: np.ndarray) -> None:
         """Save as often as is cheapest from now on, where that has been chosen anew."""
