@@ -129,7 +129,7 @@ def test_the_contraction_of_the_quadratic_program_is_the_papers_arithmetic(alpha
     assert QuadraticProgram(4, alpha, seed=3).contraction == pytest.approx(c, abs=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(dim=st.integers(1, 9), alpha=st.floats(0.01, 0.49), seed=st.integers(0, 2**32 - 1))
 def test_k_iterations_are_the_kth_power_of_the_closed_form(dim, alpha, seed):
     """Rounding: x is rounded to float32 in each of 20 iterations, 2^-24 of its length at most;
@@ -269,7 +269,7 @@ def test_each_half_of_an_iteration_solves_its_normal_equations(mf):
     assert not left[-1].any()  # this user has rated nothing
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     rank=st.integers(1, 6), ridge=st.floats(0.01, 10), seed=st.integers(0, 10**6),
     users=st.integers(2, 40),

@@ -141,3 +141,15 @@ def test_total_variation_does_not_mind_the_order_of_a_documents_words():
     z = np.array([0, 1, 2, 2, 0, 0], np.float32)
     saved = np.array([2, 0, 1, 2, 2, 0], np.float32)
     assert total_variation(3)(z, saved, Blocks([3, 3])).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("wrong", [-1.0, 3.0, np.nan])
+def test_what_is_no_topic_is_refused(wrong):
+    z = np.array([0, 1, 2, 1], np.float32)
+    with pytest.raises(ValueError, match="no topic"):
+        total_variation(3)(np.array([0, 1, wrong, 1], np.float32), z, Blocks([1, 3]))
+
+
+def test_too_few_values_fill_no_blocks():
+    with pytest.raises(ValueError, match="2 values"):
+        Blocks([1, 2, 3]).put(np.zeros(6), np.array([2]), np.ones(2))

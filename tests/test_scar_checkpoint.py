@@ -45,11 +45,18 @@ def test_priority_saves_exactly_the_blocks_that_have_moved_farthest(sizes):
     blocks = Blocks(sizes)
     x = walk(rng, blocks, 40)
     running, store = begin(blocks, x[0], fraction=1 / 4)
-    saved = x[0].copy()
+    saved, budget = x[0].copy(), 0.0
     for k in range(1, 40):
         ends = np.cumsum(sizes)[:-1]
         moved = [float(np.linalg.norm(d)) for d in np.split((x[k] - saved).astype("f8"), ends)]
-        by_hand = sorted(np.argsort(moved)[-6:].tolist())
+        budget += blocks.dim / 4
+        by_hand = []
+        for i in sorted(range(24), key=lambda i: -moved[i]):
+            if sizes[i] > budget:
+                break
+            by_hand.append(i)
+            budget -= sizes[i]
+        by_hand.sort()
         assert running.save(x[k], k).tolist() == by_hand
         for i in by_hand:
             np.split(saved, ends)[i][:] = np.split(x[k], ends)[i]
@@ -92,10 +99,27 @@ def test_saves_are_due_every_rc_iterations_and_never_at_the_start():
     assert due(fraction=1 / 8, period=3) == list(range(1, 17))  # at least one iteration
 
 
-def test_at_least_one_block_is_saved():
-    blocks, x = Blocks.rows(3, 1), np.zeros(3, np.float32)
-    running, _ = begin(blocks, x, fraction=1 / 8)
-    assert running.save(np.array([0, 0, 1], np.float32), 1).tolist() == [2]
+def test_a_block_that_is_too_large_is_waited_for():
+    blocks, x = Blocks([1, 4, 1]), np.zeros(6, np.float32)
+    running, _ = begin(blocks, x, fraction=1 / 4)
+    x[1:5] = 9
+    x[5] = 1
+    assert [running.save(x, k).tolist() for k in range(1, 5)] == [[], [], [1], [0, 2]]
+
+
+@pytest.mark.parametrize("policy", ["priority", "round", "random"])
+@pytest.mark.parametrize("fraction", [1 / 8, 1 / 4, 1 / 2])
+def test_blocks_of_unequal_sizes_take_no_more_bytes(policy, fraction):
+    rng = np.random.default_rng(5)
+    blocks = Blocks(rng.integers(1, 60, 40))
+    x = walk(rng, blocks, 30 * C)
+    running, _ = begin(blocks, x[0], fraction=fraction, policy=policy)
+    for k in range(1, 30 * C):
+        if running.due(k):
+            running.save(x[k], k)
+        allowed = fraction * blocks.dim * (k // (fraction * C))
+        written = running.bytes_written / 4 - blocks.dim
+        assert allowed - blocks.sizes.max() < written <= allowed
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -161,7 +185,7 @@ def test_of_a_part_of_the_model_only_that_part_is_saved():
     blocks = Blocks([2, 3, 1, 4])
     x = np.arange(10, dtype=np.float32)
     members = np.array([1, 3])
-    running, store = begin(blocks, blocks.take(x, members), members, fraction=1 / 2)
+    running, store = begin(blocks, blocks.take(x, members), members, fraction=4 / 7)
     x[5] = x[6:] = -1
     assert running.save(blocks.take(x, members), 1).tolist() == [3]
     assert store.copies(np.arange(4))[1].tolist() == [NOWHERE, 0, NOWHERE, 1]
@@ -187,7 +211,9 @@ def test_a_server_that_holds_nothing_saves_nothing_until_it_gains_blocks(policy)
     assert running.save(np.empty(0, np.float32), 1).tolist() == []
     assert running.bytes_written == 0
     running.gain(np.array([1]), np.array([5, 6], np.float32), np.array([0]), 2)
-    assert running.save(np.array([7, 8], np.float32), 3).tolist() == [1]
+    for k in range(3, 11):
+        chosen = running.save(np.array([7, 8], np.float32), k).tolist()
+        assert chosen == ([1] if policy == "full" or k == 10 else [])
     assert running.cached.tolist() == [7, 8]
 
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cbdybw.errors import BadInput
@@ -136,7 +136,6 @@ def perturbation(kind, rng, x0, clean_norm):
     return perturb
 
 
-@settings(deadline=None)
 @given(SEEDS, st.sampled_from(KINDS))
 def test_no_run_costs_more_than_the_bound_and_what_the_worst_case_was_slower(seed, kind):
     rng = np.random.default_rng(seed)

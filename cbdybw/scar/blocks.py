@@ -79,21 +79,22 @@ class Blocks:
         """The values of blocks `members` of x, packed one block after the other, as a new array."""
         if self.size:
             return x.reshape(-1, self.size)[members].reshape(-1)
-        return x[self._values(members)]
+        from cbdybw.scar import ragged  # here, because loading numba takes half a second
+
+        packed = np.empty(int(self.sizes[members].sum()), x.dtype)
+        ragged.take(x, self.starts, self.sizes, members, packed)
+        return packed
 
     def put(self, x: np.ndarray, members: np.ndarray, packed: np.ndarray) -> None:
         """Set blocks `members` of x, in place, to what `take` packed."""
         if self.size:
             x.reshape(-1, self.size)[members] = packed.reshape(-1, self.size)
-        else:
-            x[self._values(members)] = packed
+            return
+        from cbdybw.scar import ragged
 
-    def _values(self, members: np.ndarray) -> np.ndarray:
-        """The places in x of the values of these blocks."""
-        sizes = self.sizes[members]
-        ends = np.cumsum(sizes)
-        shift = np.repeat(self.starts[members] - (ends - sizes), sizes)
-        return shift + np.arange(ends[-1] if len(ends) else 0)
+        if len(packed) != self.sizes[members].sum():
+            raise ValueError(f"{len(packed)} values do not fill blocks {members}")
+        ragged.put(x, self.starts, self.sizes, members, packed)
 
 
 def partition(n: int, parts: int, rng: np.random.Generator) -> np.ndarray:
@@ -125,9 +126,11 @@ def total_variation(topics: int) -> Distance:
     0 … topics-1) the total variation between its distributions of topics, times its length."""
 
     def distance(x: np.ndarray, saved: np.ndarray, blocks: Blocks) -> np.ndarray:
-        row = np.repeat(np.arange(len(blocks)) * topics, blocks.sizes)
-        n = len(blocks) * topics
-        now, then = (np.bincount(row + z.astype(np.int64), minlength=n) for z in (x, saved))
-        return 0.5 * np.abs(now - then).reshape(-1, topics).sum(1)
+        from cbdybw.scar import ragged
+
+        apart = np.empty(len(blocks))
+        if not ragged.total_variation(x, saved, blocks.starts, blocks.sizes, topics, apart):
+            raise ValueError(f"a value is no topic 0 … {topics - 1}")
+        return apart
 
     return distance

@@ -19,6 +19,7 @@ from cbdybw.scar.choice import interval
 
 POLICIES = ("priority", "round", "random", "full")
 
+_ROUNDING = 1e-9
 NOWHERE = -1
 """saved_at of a block of which there is no copy."""
 
@@ -109,7 +110,7 @@ class RunningCheckpoint:
         blocks: of the whole model.
         members: which of them are held here, ascending.
         x: their values, packed as by `blocks.take`; all are saved at once (running := x(0)).
-        fraction: r, the share of the held blocks that is saved each time; with "full" it is 1.
+        fraction: r, the share of the held values that is saved each time; with "full" it is 1.
         period: C, the iterations in which as many values are saved as are held.
         policy: one of POLICIES.
         distance: by which "priority" ranks blocks.
@@ -146,6 +147,7 @@ class RunningCheckpoint:
         self.pace(fraction, period)
         self._distance, self._rng, self._store = distance, rng, store
         self._turn = 0  # of "round": the place of the next block
+        self._budget = 0.0  # values that may be saved by now
         self.bytes_written = 0
         self._hold(np.asarray(members), x.copy(), np.full(len(members), k))
         self._write(k, self.members, x.copy())
@@ -164,16 +166,20 @@ class RunningCheckpoint:
         return k > 0 and k % self._every == 0
 
     def save(self, x: np.ndarray, k: int) -> np.ndarray:
-        """Choose max(1, round(r n)) of the n held blocks and hand them to the store.
+        """Choose blocks and hand them to the store: a fraction r of the held values, in whole
+        blocks; what is left of that is for the next save [choice], so that in C iterations as many
+        bytes are written for every r. A large block that is next is waited for.
 
         `x` are the values of the held blocks in iteration k, packed. Returns the chosen blocks,
-        ascending. Waits for the store only while the save before this one is not yet durable.
+        ascending, perhaps none. Waits for the store only while the save before this one is not yet
+        durable.
         """
         chosen = self._choose(x, k)
         members, packed = self.members[chosen], self._held.take(x, chosen)
         self._held.put(self.cached, chosen, packed)
         self.saved_at[chosen] = k
-        self._write(k, members, packed)  # last: from here on a second thread wants the interpreter
+        if len(members):  # last: from here on a second thread wants the interpreter
+            self._write(k, members, packed)
         return members
 
     def gain(self, members: np.ndarray, packed: np.ndarray, saved_at: np.ndarray, k: int) -> None:
@@ -207,26 +213,44 @@ class RunningCheckpoint:
             self.bytes_written += packed.nbytes
 
     def _choose(self, x: np.ndarray, k: int) -> np.ndarray:
-        """Places among the held blocks, ascending."""
+        """Places among the held blocks, ascending: as many as the budget has room for, in the order
+        of the policy."""
+        n, held = len(self._held), self._held
+        self._budget += self._fraction * held.dim
+        if held.size:  # none needs to be looked at beyond those that fit
+            count = min(n, int(self._budget / held.size + _ROUNDING))
+            chosen = self._first(x, k, count)
+        else:
+            order = self._first(x, k, n)
+            filled = np.cumsum(held.sizes[order])
+            chosen = order[: np.searchsorted(filled, self._budget + _ROUNDING, "right")]
+        self._budget -= int(held.sizes[chosen].sum())
+        if self._policy == "round":
+            self._turn = (self._turn + len(chosen)) % max(1, n)
+        return np.sort(chosen)
+
+    def _first(self, x: np.ndarray, k: int, count: int) -> np.ndarray:
+        """The first `count` of the held blocks in the policy's order, of which a set is enough
+        where all fit."""
         n = len(self._held)
-        count = min(n, max(1, round(self._fraction * n)))
-        if count == n:
-            return np.arange(n)
-        if self._policy == "priority":
-            return largest(self._distance(x, self.cached, self._held), count)
+        if self._policy == "priority" and (count < n or not self._held.size):
+            d = self._distance(x, self.cached, self._held)
+            return largest(d, count) if count < n else np.argsort(-_far(d), kind="stable")
         if self._policy == "random":
-            return np.sort(self._rng(k).choice(n, count, replace=False))
-        chosen = np.sort((self._turn + np.arange(count)) % n)
-        self._turn = (self._turn + count) % n
-        return chosen
+            return self._rng(k).permutation(n)[:count]
+        return (self._turn + np.arange(count)) % max(1, n)
+
+
+def _far(d: np.ndarray) -> np.ndarray:
+    """A block that is no longer a number counts as farthest."""
+    return np.where(np.isnan(d), np.inf, d)
 
 
 def largest(d: np.ndarray, count: int) -> np.ndarray:
-    """The places of the `count` largest values of d, ascending; of equal ones the first.
-
-    A block that is no longer a number counts as farthest.
-    """
-    d = np.where(np.isnan(d), np.inf, d)
+    """The places of the `count` largest values of d, ascending; of equal ones the first."""
+    if count == 0:
+        return np.empty(0, np.int64)
+    d = _far(d)
     least = np.partition(d, len(d) - count)[len(d) - count]
     above, equal = np.flatnonzero(d > least), np.flatnonzero(d == least)
     return np.sort(np.concatenate([above, equal[: count - len(above)]]))
