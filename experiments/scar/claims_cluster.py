@@ -50,7 +50,7 @@ def noticed(rows: Rows) -> Verdict:
     if not evidence:
         return claim.untested("killed ranks on MPI in group real")
     beside = f"Training has gone on after at most {max(resumed):.2g} s" if resumed else ""
-    return claim.judged(evidence, used, beside)
+    return claim.judged(evidence, real.setting(used), beside)
 
 
 def _notice(r: Result) -> float:
@@ -86,7 +86,7 @@ def as_simulated(rows: Rows) -> Verdict:
     if not evidence:
         return claim.untested("equal runs on both clusters in group real")
     beside = f"Final parameters are equal bit for bit in {sum(same)} of {len(same)} runs"
-    return claim.judged(evidence, used, beside)
+    return claim.judged(evidence, real.setting(used), beside)
 
 
 def _same(measured: Schemes, simulated: Schemes, which: str) -> list[bool]:
@@ -115,7 +115,7 @@ def outweighed(rows: Rows) -> Verdict:
             iterations.append(f"{title} {sooner.plus_minus('z.1f')}")
     if not evidence:
         return claim.untested("both schemes on MPI in group real")
-    return claim.judged(evidence, used, f"Iterations sooner: {'; '.join(iterations)}")
+    return claim.judged(evidence, real.setting(used), f"Iterations sooner: {'; '.join(iterations)}")
 
 
 def neighbours_do(rows: Rows) -> Verdict:

@@ -107,8 +107,10 @@ def _bars(axes: Axes, runs: Runs, what: str) -> None:
                 continue
             interval, color = statistics.mean(found), look.LINES[algorithm]["color"]
             if math.isnan(interval.mean):
-                axes.annotate("not always there", (0, y), (4, 0), textcoords="offset points",
-                              va="center", fontsize=7)  # fmt: skip
+                axes.annotate(
+                    "not at the target in all seeds", (0, y), (4, 0), textcoords="offset points",
+                    va="center", fontsize=7,
+                )  # fmt: skip
                 continue
             half = 0.0 if math.isnan(interval.low) else interval.half
             axes.barh(
@@ -124,6 +126,7 @@ def _bars(axes: Axes, runs: Runs, what: str) -> None:
     axes.axvline(0, color="#8a8a8a", linewidth=0.8)
     axes.set_yticks(range(len(RECOVERIES)), RECOVERIES.values())
     axes.set_ylim(len(RECOVERIES) - 0.5, -0.5)
+    axes.set_axisbelow(True)
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
     axes.tick_params(labelbottom=True)
@@ -196,7 +199,7 @@ def _excess(axes: Axes, runs: dict[str, list[Result]]) -> None:
 def _beyond(r: Result, clean: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Iterations since the repair, and the loss above that of the failure-free run."""
     at = losses(r)[0]["iteration"]
-    k = np.arange(-BEFORE, AFTER + 1)
+    k = np.arange(-BEFORE, min(AFTER, r.settings.iterations - at) + 1)
     here, there = (
         np.interp(k + at, curve["iteration"], curve["train_loss"]) for curve in (r.curve, clean)
     )

@@ -12,7 +12,7 @@ virtual cluster, where saving takes no time, does not know.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import matplotlib
 import numpy as np
@@ -27,6 +27,7 @@ from experiments.rows import Row
 from experiments.scar.failures import ITERATIONS, SECONDS, arrivals, costs, file, losses, repairs
 from experiments.scar.reading import NAMES, WORDS
 from experiments.statistics import Values
+from experiments.words import law
 
 TITLE = "Ranks that are really killed"
 SAYS = (
@@ -111,7 +112,7 @@ def _costs(found: dict[str, dict[str, Schemes]]) -> Figure:
     figure.legend(handles, labels, loc="outside upper center", ncols=2, fontsize=8)
     every = [r for by in found.values() for schemes in by.values() for rs in schemes.values()
              for r in rs]  # fmt: skip
-    look.note(figure, every, f"{served(every)}. Bars: means over seeds; circles: single seeds")
+    look.note(figure, setting(every), "Bars: means over seeds; circles: single seeds")
     return figure
 
 
@@ -141,21 +142,28 @@ def _bars(axes: Axes, by_cluster: dict[str, Schemes], what: str) -> None:
     axes.axvline(0, color="#8a8a8a", linewidth=0.8)
     axes.set_yticks(range(len(SCHEMES)), [words for words, _ in SCHEMES.values()])
     axes.set_ylim(len(SCHEMES) - 0.5, -0.5 if what == SECONDS else 0.5)
+    axes.set_axisbelow(True)
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
     axes.margins(x=0.15)
 
 
-def served(runs: list[Result]) -> str:
-    """What of the setting belongs to servers, checkpoints and losses."""
-    first = runs[0].settings
-    at = {loss["iteration"] for r in runs for loss in losses(r)}
-    ends = dict.fromkeys(f"{name(r)} at {r.settings.target_loss:g}" for r in runs)
-    return (
-        f"{first.servers} servers; C = {first.checkpoint_period}, r = 1/8 by priority or 1; "
-        f"criterion: {', '.join(ends)}; a loss is repaired in iteration "
-        f"{', '.join(map(str, sorted(at)))}"
-    )
+def setting(runs: Sequence[Result]) -> str:
+    """What is learnt to which criterion, where, and what is saved and lost: without it no number
+    means anything."""
+    s = runs[0].settings
+    ends = dict.fromkeys(f"{name(r)}, to {r.settings.target_loss:g}" for r in runs)
+    repaired = sorted({loss["iteration"] for r in runs for loss in losses(r)})
+    parts = [
+        "; ".join(ends),
+        f"{s.workers} workers, {s.servers} servers",
+        f"a gradient takes {law(s.delay)}",
+        f"C = {s.checkpoint_period}, r = 1/8 by priority or everything",
+        f"a loss is repaired in iteration {', '.join(map(str, repaired)) or '–'}",
+        f"seeds {', '.join(map(str, sorted({r.seed for r in runs})))}",
+        *(["NOT the original data"] if any(r.notice for r in runs) else []),
+    ]
+    return " · ".join(parts)
 
 
 # One failure
@@ -177,7 +185,7 @@ def _failures(found: dict[str, Schemes]) -> Figure:
         axes.set_ylabel("criterion")
         axes.legend(fontsize=8, loc="upper right")
     figure.axes[-1].set_xlabel("wall seconds since the first server was killed")
-    look.note(figure, shown, f"{served(shown)}. Shaded: from the notice to where training goes on")
+    look.note(figure, setting(shown), "Shaded: from the notice to where training goes on")
     return figure
 
 
