@@ -22,11 +22,12 @@ LEARNT: Mapping[str, Mapping[str, Any]] = {
         "eta0": 0.2,
         "target_loss": 0.54,
     },
-    "lda": {"workload": "lda:documents=600", "dataset": "newsgroups", "target_loss": 9.1},
+    "lda": {"workload": "lda:documents=600", "dataset": "newsgroups", "target_loss": 9.2},
 }
 """What is iterated, and the criterion that failure-free runs of three workers meet after about 65
-iterations. LDA's workers do not see each other's samples of an iteration: the more there are, the
-later it is there."""
+iterations (mlr) and 40 (lda). LDA's workers do not see each other's samples of an iteration: the
+more there are, the later it is there; and at 65 its loss falls by less in an iteration than it
+differs from seed to seed."""
 SERVED = {"algorithm": "scar", "workers": 3, "servers": 4, "eval_every": 1}
 FULL = {"recovery": "full", "checkpoint_fraction": 1.0, "checkpoint_policy": "full"}
 HALF = {"faults": FAULTS.format("half-of-servers")}
@@ -46,7 +47,7 @@ CONSENSUS = {
     "eta0": 1.0,
     "eta_decay": 0.99,
     "eval_every": 1,
-    "target_loss": 0.42,
+    "target_loss": 0.45,
 }
 RECOVERIES = ("without", "neighbour", "partial", "full")
 
@@ -71,7 +72,7 @@ SMOKE = {
 def real() -> Iterator[Row]:
     """6: servers and a worker killed, measured beside simulated."""
     for name, learnt in LEARNT.items():
-        flags = learnt | {"delay": "constant:mean=0.04", "iterations": 110}
+        flags = learnt | {"delay": "constant:mean=0.04", "iterations": 90}
         virtual, mpi = {"short": 3, "paper": 10}, {"short": 2, "paper": 5}
         yield from _on_both(name, flags, virtual, mpi)
 
@@ -96,7 +97,7 @@ def consensus() -> Iterator[Row]:
     """7: one of six workers is lost, two of ten."""
     for workers in LOSES:
         for algorithm in ("cb_full", "cb_dybw"):
-            flags = CONSENSUS | {"algorithm": algorithm, "iterations": 130}
+            flags = CONSENSUS | {"algorithm": algorithm, "iterations": 90}
             yield from _losing(workers, algorithm, flags, {"short": 5, "paper": 20})
 
 
