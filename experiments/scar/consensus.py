@@ -130,16 +130,17 @@ def _bars(axes: Axes, runs: Runs, what: str) -> None:
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
     axes.tick_params(labelbottom=True)
-    axes.margins(x=0.2)
+    axes.margins(x=0.28)
 
 
 def failure(runs: list[Result]) -> str:
-    """When the loss is, and what is saved for it, in the setting's words."""
+    """On which graphs workers are lost, when, and what is saved for it, in the setting's words."""
     at = sorted({loss["iteration"] for r in runs for loss in losses(r)})
+    graphs = ", ".join(dict.fromkeys(f"{r.settings.workers} on {r.settings.graph}" for r in runs))
     periods = ", ".join(str(p) for p in sorted({r.settings.checkpoint_period for r in runs}))
     targets = ", ".join(f"{t:g}" for t in sorted({r.settings.target_loss for r in runs}))
     ends = f"{at[0]} to {at[-1]}" if len(at) > 1 else ", ".join(map(str, at))
-    return f"C = {periods}; to a training loss of {targets}; repaired in iteration {ends}"
+    return f"{graphs}; C = {periods}; to a training loss of {targets}; repaired in iteration {ends}"
 
 
 def reach(found: dict[int, Runs]) -> str:

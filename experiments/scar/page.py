@@ -46,8 +46,9 @@ PAGE = Page(
     body=body,
     says=SAYS,
     binary="scar.KIND",
-    units="Seconds are the wall clock's. Intervals are 95 %: Student's t over trials; of "
-    "reductions the percentile bootstrap's, of shares Wilson's, of medians by ranks",
+    units="Seconds are the wall clock's where it does not say virtual. Intervals are 95 %: "
+    "Student's t over trials or seeds; of reductions the percentile bootstrap's, of shares "
+    "Wilson's, of medians by ranks",
 )
 
 if __name__ == "__main__":

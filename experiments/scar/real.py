@@ -124,7 +124,7 @@ def _bars(axes: Axes, by_cluster: dict[str, Schemes], what: str) -> None:
                 of_scheme(schemes, which) if what == ITERATIONS
                 else arrivals(schemes.get(which, []), what)
             )  # fmt: skip
-            if not found or (which == "clean" and what == ITERATIONS):
+            if not found:
                 continue
             y, mean = row + 0.38 * i - 0.19, statistics.mean(found)
             axes.barh(y, np.nan_to_num(mean.mean), 0.34, color=color, alpha=strength)
@@ -141,7 +141,7 @@ def _bars(axes: Axes, by_cluster: dict[str, Schemes], what: str) -> None:
         axes.barh(0, 0, color="#333333", alpha=strength, label=words)
     axes.axvline(0, color="#8a8a8a", linewidth=0.8)
     axes.set_yticks(range(len(SCHEMES)), [words for words, _ in SCHEMES.values()])
-    axes.set_ylim(len(SCHEMES) - 0.5, -0.5 if what == SECONDS else 0.5)
+    axes.set_ylim(len(SCHEMES) - 0.5, -0.5)
     axes.set_axisbelow(True)
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
@@ -154,13 +154,14 @@ def setting(runs: Sequence[Result]) -> str:
     s = runs[0].settings
     ends = dict.fromkeys(f"{name(r)}, to {r.settings.target_loss:g}" for r in runs)
     repaired = sorted({loss["iteration"] for r in runs for loss in losses(r)})
+    seeds = sorted({r.seed for r in runs})
     parts = [
         "; ".join(ends),
         f"{s.workers} workers, {s.servers} servers",
         f"a gradient takes {law(s.delay)}",
         f"C = {s.checkpoint_period}, r = 1/8 by priority or everything",
         f"a loss is repaired in iteration {', '.join(map(str, repaired)) or '–'}",
-        f"seeds {', '.join(map(str, sorted({r.seed for r in runs})))}",
+        f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}",
         *(["NOT the original data"] if any(r.notice for r in runs) else []),
     ]
     return " · ".join(parts)
