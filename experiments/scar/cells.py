@@ -83,6 +83,16 @@ def recovery() -> Iterator[Row]:
             "78 to 95 % of the iteration cost saved at r = 1/8 [paper]",
             kind="trials",
         )
+    for name in ("qp", "mlr", "mf"):
+        learnt = LEARNT[name]
+        flags = _counted(learnt) | {"about": learnt.about, "trials": 10, "period": 16}
+        yield Row(
+            f"{name}-c16",
+            {"short": 10, "paper": 10},
+            flags,
+            "more is saved than at C = 8, for full checkpoints are twice as old",
+            kind="trials",
+        )
 
 
 def bound() -> Iterator[Row]:

@@ -43,7 +43,7 @@ def saved(cells: list[Trials]) -> Figure:
                 [100 * (1 - math.sqrt(cell.share_lost(mode(share))))] * 2, color="black",
                 linewidth=1.3, label="1 - √p [derived]" if i == 0 and first else "",
             )  # fmt: skip
-    axes.set_xticks(range(len(cells)), [cell.name for cell in cells])
+    axes.set_xticks(range(len(cells)), [cell.label for cell in cells], fontsize=7)
     axes.tick_params(axis="x", length=0)
     axes.grid(axis="x", visible=False)
     axes.axhline(0, color="#8a8a8a", linewidth=0.8)
@@ -94,7 +94,7 @@ def norms(cells: list[Trials]) -> Figure:
                 [x - 0.4 * width, x + 0.4 * width], [cell.share_lost(mode(share))] * 2,
                 color="black", linewidth=1, label="p [derived]" if i == 0 and first else None,
             )  # fmt: skip
-    axes.set_xticks(range(len(cells)), [cell.name for cell in cells])
+    axes.set_xticks(range(len(cells)), [cell.label for cell in cells], fontsize=7)
     axes.tick_params(axis="x", length=0)
     axes.grid(axis="x", visible=False)
     axes.set_ylim(0, 1)

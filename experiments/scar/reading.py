@@ -56,6 +56,11 @@ class Cell(Generic[S]):
         return ", ".join(filter(None, parts))
 
     @property
+    def label(self) -> str:
+        """The name over several lines."""
+        return self.name.replace(", ", "\n")
+
+    @property
     def cut(self) -> str:
         """The workload with what it leaves out of the data: `MF, Jester (users=2000)`."""
         keys = specs.parse(self.settings.workload, "--workload")[1]
@@ -108,6 +113,12 @@ class Trials(Cell):
         """By which share the mean cost is below the traditional one's; nan where that is 0 or less,
         so that there is nothing to save."""
         return statistics.mean_reduction(self.modes[mode]["cost"], self.modes[TRADITIONAL]["cost"])
+
+    @cached_property
+    def name(self) -> str:
+        """What is learnt from what, and C where it is not the usual one."""
+        period, usual = self.settings.period, type(self.settings).period
+        return super().name + (f", C = {period}" if period != usual else "")
 
     def given_up(self, mode: Mode) -> int:
         """Trials that did not come to the target."""
