@@ -167,10 +167,10 @@ class Mortality:
         have forgiven it go on without it."""
         cluster = self._cluster
         for key in [key for key in cluster._arrivals if rank in key[1]]:
-            living = [a.activity for a in cluster._arrivals[key] if not a.activity.over]
-            if all(rank in activity.worker._forgiven for activity in living):
+            living = [a for a in cluster._arrivals.pop(key) if not a.activity.over]
+            if not all(rank in arrival.activity.worker._forgiven for arrival in living):
+                for arrival in living:
+                    self.resume(arrival.activity, PeerLost(rank))
+            elif living:
+                cluster._arrivals[key] = living
                 cluster._look_at(key)
-                continue
-            del cluster._arrivals[key]
-            for activity in living:
-                self.resume(activity, PeerLost(rank))
