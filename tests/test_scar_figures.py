@@ -144,7 +144,8 @@ def test_the_short_scale_has_as_many_trials_as_it_should():
         if cell.group == "recovery" and "short" in cell.seeds
         for run in [cells.Run(cell, 0)]
     }
-    assert n == {name: 10 if name.startswith("cnn") else 100 for name in LEARNT}
+    again = [f"{name}-c16" for name in ("qp", "mlr", "mf")]
+    assert n == {name: 10 if name.startswith("cnn") else 100 for name in [*LEARNT, *again]}
 
 
 def test_schemes_and_policies_have_styles():

@@ -106,7 +106,7 @@ def _perturbed(problem: Iterated, seed: int, settings: Settings) -> list[dict[st
     at = int(rng.integers(1, end))
     where = place(problem)
     far = _far(problem, states, settings.far)
-    speed = _speed(problem, [where.norm(x, far[-1]) for x in far])
+    speed = _speed(problem, [where.norm(x, far[-1]) for x in states])
     how = Perturbation(problem, where, states[0], far[-1], rng)
     points = []
     for kind, move in how.kinds.items():
@@ -130,17 +130,16 @@ def _far(problem: Iterated, states: list[np.ndarray], far: int) -> list[np.ndarr
 
 
 def _speed(problem: Iterated, distances: list[float]) -> Speed:
-    """c from a line through the first half of the distances; the last is 0 by definition of x*.
+    """c from a line through the distances of the clean run from x*.
 
     Cautious is the largest ratio of distances that follow each other or, where noise makes that 1
     or more, the upper end of the line's interval; and r0 as where that line begins, if less.
     """
-    half = distances[: len(distances) // 2]
-    found = iteration_cost.fit(half)
-    ratio = iteration_cost.largest_ratio(half)
+    found = iteration_cost.fit(distances)
+    ratio = iteration_cost.largest_ratio(distances)
     cautious = max(found.c, ratio if ratio < 1 else min(found.c_interval[1], 1 - 1e-6))
     c = getattr(problem, "contraction", found.c)
-    return Speed(c, half[0], max(c, cautious), min(half[0], found.r0))
+    return Speed(c, distances[0], max(c, cautious), min(distances[0], found.r0))
 
 
 class Perturbation:
