@@ -106,7 +106,8 @@ def _commits(settings: Settings, states: States) -> dict[str, Any]:
     `commits.table`)."""
     if ALGORITHMS[settings.algorithm].root_holds:
         return _choices(settings, states)
-    server = states[settings.ranks - 1].memory
+    last = states.get(settings.ranks - 1)
+    server = last.memory if last else {}
     workers = [states[r].memory if r in states else None for r in range(settings.workers)]
     if settings.algorithm == "cb_adsp":
         return {"steps": [int(memory["steps"]) for memory in workers]}
