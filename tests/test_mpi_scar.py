@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.mpirun import start
-from tests.programs.killed import CASES, problem_of, virtually
+from tests.programs.killed import CASES, SAVED_EVERY, problem_of, virtually
 from tests.test_mpi_losses import GOES_ON, RUNTIME
 
 pytestmark = pytest.mark.mpi
@@ -44,8 +44,9 @@ def kills(name, seed):
     case = CASES[name]
     mortal = [*range(1, case.workers), *range(case.workers, case.workers + case.servers - 1)]
     ranks = sorted(rng.sample(mortal, rng.choice([1, 2, 2])))
-    if seed % 2 == 0:
-        return [{"ranks": [rank], "iteration": rng.randrange(ITERATIONS)} for rank in ranks]
+    if seed % 2 == 0:  # where what was saved last has had the time to be written
+        moments = range(SAVED_EVERY - 2, ITERATIONS, SAVED_EVERY)
+        return [{"ranks": [rank], "iteration": rng.choice(moments)} for rank in ranks]
     return [{"ranks": [rank], "time": round(rng.uniform(0, 0.5), 3)} for rank in ranks]
 
 

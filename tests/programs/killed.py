@@ -26,6 +26,7 @@ from cbdybw.learning.quadratic import Quadratic
 
 SECONDS = 0.01  # of a minibatch
 SEED = 3
+SAVED_EVERY = 8  # iterations
 
 
 class Case(NamedTuple):
@@ -94,7 +95,7 @@ def plan_of(case: Case, name: str, iterations: int, store) -> Plan:
         iterations=iterations,
         policy=case.policy,
         barrier=case.barrier,
-        survival=Survival(case.recovery, 1 / 4, 8, "priority", store, SEED),
+        survival=Survival(case.recovery, 1 / 4, 4 * SAVED_EVERY, "priority", store, SEED),
     )
 
 
