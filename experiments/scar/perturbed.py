@@ -29,6 +29,7 @@ from cbdybw.learning import qp
 from cbdybw.learning.qp import QuadraticProgram
 from cbdybw.problem import Iterated, iterate
 from cbdybw.scar import iteration_cost
+from cbdybw.scar.iteration_cost import Estimate
 from experiments.flagged import flag
 from experiments.scar.problems import Log, Source, main, prepare_data
 from experiments.scar.space import Place, place
@@ -130,16 +131,22 @@ def _far(problem: Iterated, states: list[np.ndarray], far: int) -> list[np.ndarr
 
 
 def _speed(problem: Iterated, distances: list[float]) -> Speed:
-    """c from a line through the distances of the clean run from x*.
+    """c from a line through the distances of the clean run from x*, or from its two ends where they
+    bend so much that no line can be told from noise, as some topic models' do [choice].
 
     Cautious is the largest ratio of distances that follow each other or, where noise makes that 1
     or more, the upper end of the line's interval; and r0 as where that line begins, if less.
     """
-    found = iteration_cost.fit(distances)
+    first, last = distances[0], distances[-1]
+    try:
+        found = iteration_cost.fit(distances)
+    except BadInput:
+        c = (last / first) ** (1 / (len(distances) - 1))
+        found = Estimate(c, first, (c, 1.0), (first, first))
     ratio = iteration_cost.largest_ratio(distances)
     cautious = max(found.c, ratio if ratio < 1 else min(found.c_interval[1], 1 - 1e-6))
     c = getattr(problem, "contraction", found.c)
-    return Speed(c, distances[0], max(c, cautious), min(distances[0], found.r0))
+    return Speed(c, first, max(c, cautious), min(first, found.r0))
 
 
 class Perturbation:
