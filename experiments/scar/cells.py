@@ -90,7 +90,7 @@ def recovery() -> Iterator[Row]:
             f"{name}-c16",
             {"short": 10, "paper": 10},
             flags,
-            "more is saved than at C = 8, for full checkpoints are twice as old",
+            "full checkpoints are twice as old as at C = 8 [derived]",
             kind="trials",
         )
 

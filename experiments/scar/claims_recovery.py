@@ -150,8 +150,8 @@ def bytes_are_equal(rows: Rows) -> Verdict:
         "A running checkpoint writes the same number of bytes in C iterations for every r",
         "[derived]",
         "1",
-        f"values saved in C iterations are 1 ± {CLOSE} times all [choice]; priority can prefer "
-        "blocks that are larger than others",
+        f"values saved in C iterations are 1 ± {CLOSE} times all [choice]; a block that is larger "
+        "than what may be saved is waited for",
         Interval.text,
     )
     cells = _cells(rows)

@@ -35,7 +35,7 @@ class Iterating(Flagged):
     pca: int = flag(0, "principal components; 0: the features as they are")
     batch_size: int = flag(1024, "samples in a minibatch")
     eta0: float = flag(0.2, "the learning rate")
-    period: int = flag(8, "C: iterations in which as many blocks are saved as there are")
+    period: int = flag(8, "C: iterations in which as many values are saved as there are")
     seed: int = flag(0, "of what is random")
 
     def __post_init__(self) -> None:

@@ -24,9 +24,9 @@ SAYS = (
     "Iteration cost: iterations beyond the failure-free run's of the same seed until the same "
     "criterion is met, the mean over trials; it can be 0 or negative, and stays so. What a scheme "
     "saves is 1 - (its mean cost)/(mean cost of full checkpoints and full recovery); the interval "
-    "is the bootstrap's over trials, each of which ran all schemes. All schemes save as many "
-    "blocks in C iterations; the table tells how many values that is: more than all where priority "
-    "prefers large blocks, such as long documents. Where the norm of the perturbation is all that "
+    "is the bootstrap's over trials, each of which ran all schemes. All schemes may save as many "
+    "values in C iterations as there are, in whole blocks; the table tells how many they did: less "
+    "where large blocks have to be waited for, such as layers. Where the norm of the perturbation is all that "
     "counts, and small, partial recovery saves 1 - √p [derived]."
 )
 

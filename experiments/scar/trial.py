@@ -55,7 +55,7 @@ class Rules(NamedTuple):
         target: the criterion at or below which a run is finished.
         about: K0, iterations that this usually takes.
         most: iterations after which a run is given up.
-        period: C, iterations in which a running checkpoint saves as many blocks as there are.
+        period: C, iterations in which a running checkpoint saves as many values as there are.
     """
 
     target: float
