@@ -26,8 +26,8 @@ SAYS = (
     "saves is 1 - (its mean cost)/(mean cost of full checkpoints and full recovery); the interval "
     "is the bootstrap's over trials, each of which ran all schemes. All schemes may save as many "
     "values in C iterations as there are, in whole blocks; the table tells how many they did: less "
-    "where large blocks have to be waited for, such as layers. Where the norm of the perturbation is all that "
-    "counts, and small, partial recovery saves 1 - √p [derived]."
+    "where large blocks have to be waited for, such as layers. Where the norm of the perturbation "
+    "is all that counts, and small, partial recovery saves 1 - √p [derived]."
 )
 
 
