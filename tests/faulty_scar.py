@@ -52,6 +52,7 @@ class Model(NamedTuple):
 class Write(NamedTuple):
     """What a server has saved; `gained` from the copies of another."""
 
+    server: int
     members: np.ndarray
     saved_at: np.ndarray
     packed: np.ndarray
@@ -61,14 +62,14 @@ class Write(NamedTuple):
 class Noted(Memory):
     """A store all of whose writes are kept."""
 
-    def __init__(self, blocks: Blocks, events: list):
+    def __init__(self, server: int, blocks: Blocks, events: list):
         super().__init__(blocks)
-        self._events = events
+        self._server, self._events = server, events
 
     def write(self, k, members, packed, then=None) -> None:
         gained = isinstance(k, np.ndarray)
         at = np.broadcast_to(k, len(members)).copy()
-        self._events.append(Write(members.copy(), at, packed.copy(), gained))
+        self._events.append(Write(self._server, members.copy(), at, packed.copy(), gained))
         super().write(k, members, packed, then)
 
 
@@ -81,7 +82,7 @@ class Story:
 
     def store(self, blocks: Blocks) -> Callable[[int], Noted]:
         stores: dict[int, Noted] = {}
-        return lambda rank: stores.setdefault(rank, Noted(blocks, self.events))
+        return lambda rank: stores.setdefault(rank, Noted(rank, blocks, self.events))
 
     def record(self, rank: int, time: float, event: str, fields: dict[str, Any]) -> None:
         assert event in ("begin", "update", "lost", "recovered")
@@ -129,11 +130,20 @@ class Chain:
         self._problem = Ledger(scenario.plan.iterations, scenario.workers)
         self._last: Model | None = None
         self._gained: dict[int, np.ndarray] = {}  # block → its value, since the last model
+        self._holder = np.full(BLOCKS, -1)
+        self._killed = {fault.rank for fault in scenario.faults if fault.kind == KILL}
         self._saved: dict[int, list[tuple[int, np.ndarray]]] = {b: [] for b in range(BLOCKS)}
 
     def write(self, event: Write) -> None:
-        """What is gained is the newest copy of each block, its value and its iteration."""
-        blocks = self._problem.blocks
+        """What is gained is the newest copy of each block, its value and its iteration, and it is
+        a block of a server that has died; nobody else's blocks are saved."""
+        blocks, before = self._problem.blocks, self._holder[event.members]
+        if event.gained:
+            assert event.server not in before
+            assert self._killed.issuperset(before)
+        else:
+            assert set(before) <= {-1, event.server}
+        self._holder[event.members] = event.server
         rows = event.packed.reshape(len(event.members), -1)
         for block, at, value in zip(event.members, event.saved_at, rows, strict=True):
             copies = self._saved[block]
@@ -177,6 +187,7 @@ class Chain:
         assert model.k - last.k in (0, 1), "no iteration is left out"
         then = [j for j in range(n) if not last.deaths[j]]
         lost = [place for place, j in enumerate(then) if model.deaths[j]]
+        used: set[int] = set()
         x, before = (v.reshape(self._problem.shape) for v in (model.x, last.x))
         for block in range(BLOCKS):
             if self._full:
@@ -195,6 +206,10 @@ class Chain:
                 for place in lost:
                     if own[place] == 0:
                         whole[place] = 0
+                    else:
+                        used.add(place)
                 np.testing.assert_array_equal(own, whole)
                 assert np.count_nonzero(change[:-1]) == np.count_nonzero(own)
                 assert change[-1] == np.count_nonzero(own)
+        if model.k > last.k and model.deaths[n:] == last.deaths[n:] and not self._full:
+            assert used.issuperset(lost), "some server had completed the iteration with all parts"

@@ -123,7 +123,7 @@ def on_ranks(name: str, iterations: int, file: str, folder: str) -> None:
         trace=Trace(),
         recorder=said,
         servers=case.servers,
-        stall_timeout=30.0,
+        stall_timeout=100.0,
         faults=faults.read(file, case.workers, case.servers),
         fault_notes=folder,
     )
