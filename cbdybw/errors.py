@@ -1,7 +1,5 @@
 """What can go wrong through no fault of the program."""
 
-from collections.abc import Sequence
-
 
 class BadInput(ValueError):
     """A flag, file or data set that cannot be used.
@@ -20,13 +18,10 @@ class PeerLost(RuntimeError):
 
 
 class FallenApart(RuntimeError):
-    """Those who have survived are no longer connected."""
+    """Those who have survived are no longer connected, as the message says."""
 
-    def __init__(self, living: Sequence[int]):
-        super().__init__(
-            f"the graph has fallen apart: no path connects the living workers "
-            f"{', '.join(map(str, living))}; the run ends"
-        )
+    def __init__(self, how: str):
+        super().__init__(f"the graph has fallen apart: {how}; the run ends")
 
 
 class Stalled(RuntimeError):

@@ -116,6 +116,7 @@ def check_combinations(settings: Settings) -> None:
 
 
 COMMITTING = ("adsp", "adsp_plus", "adsp_plus_plus", "adacomm", "fixed_adacomm", "cb_adsp")
+OWN_STEPS = (*COMMITTING, "scar")
 
 
 def _check_commits(settings: Settings, searches: bool) -> None:
@@ -135,7 +136,7 @@ def _check_commits(settings: Settings, searches: bool) -> None:
             "--commit_rate=0: --algorithm=cb_adsp has no centre to search for it; "
             "give a whole number from 1 up"
         )
-    if settings.local_steps > 1 and (settings.batch_tune or settings.algorithm in COMMITTING):
+    if settings.local_steps > 1 and (settings.batch_tune or settings.algorithm in OWN_STEPS):
         given = "--batch_tune" if settings.batch_tune else f"--algorithm={settings.algorithm}"
         raise BadInput(
             f"--local_steps={settings.local_steps}: {given} has steps of its own; leave it out"

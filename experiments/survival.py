@@ -139,12 +139,16 @@ def schedule(settings: Settings) -> faults.Schedule | None:
     if not settings.faults:
         return None
     found = faults.read(settings.faults, settings.workers, settings.ranks - settings.workers)
-    if any(fault.kind == "corrupt" for fault in found.faults) and not (
-        settings.run_dir and settings.survives in ("partial", "full")
-    ):
+    corrupted = [fault.rank for fault in found.faults if fault.kind == "corrupt"]
+    if corrupted and not (settings.run_dir and settings.survives in ("partial", "full")):
         raise BadInput(
             f"--faults={settings.faults}: a corrupt file needs running checkpoints on disk; "
             "give --run_dir and --recovery=partial"
+        )
+    if settings.algorithm == "scar" and corrupted and min(corrupted) < settings.workers:
+        raise BadInput(
+            f"--faults={settings.faults}: rank {min(corrupted)} is a worker of scar, which has no "
+            'running checkpoint to corrupt; use role = "servers"'
         )
     return found
 

@@ -217,7 +217,7 @@ kind = "kill"; ranks = [3]; time = -0.5
 kind = "kill"; ranks = [3]; time = inf
     time is inf; use seconds from 0 up
 kind = "kill"; ranks = [3]; geometric = 0
-    geometric is 0; use a number above 0 to 1, 1/mean
+    geometric is 0; use a number from 1e-9 to 1, 1/mean
 kind = "kill"; ranks = [3]; geometric = 0.1; least = 9; most = 8
     least is 9, above most; exchange them
 kind = "kill"; ranks = [3]; least = 9; iteration = 30

@@ -7,7 +7,7 @@ import pytest
 from absl import flags
 
 from cbdybw.errors import BadInput
-from experiments import settings
+from experiments import building, settings
 from experiments.settings import Settings
 from tests.runs import binary, on_ranks, run
 
@@ -278,3 +278,24 @@ def test_all_ranks_leave_and_one_line_is_said_on_mpi(place, argv, words):
     process = on_ranks(2, "--workload=quadratic", "--graph=path", *argv, cwd=place)
     assert words in refused_in_one_line(process)
     assert tree(place) == before
+
+
+def test_a_worker_of_scar_has_no_file_to_corrupt(tmp_path):
+    (tmp_path / "faults.toml").write_text(
+        '[[fault]]\nkind = "corrupt"\nranks = [1]\niteration = 5\n'
+    )
+    given = Settings(
+        algorithm="scar",
+        workload="qp",
+        workers=3,
+        servers=4,
+        faults=str(tmp_path / "faults.toml"),
+        run_dir=str(tmp_path / "run"),
+    )
+    with pytest.raises(BadInput, match=r"rank 1 is a worker of scar.*role = .servers."):
+        building.build(given, log=print)
+
+
+def test_steps_of_its_own_leave_no_room_for_local_ones():
+    with pytest.raises(BadInput, match="--local_steps=3: --algorithm=scar has steps of its own"):
+        Settings(algorithm="scar", workload="qp", local_steps=3)

@@ -147,7 +147,8 @@ class Plan:
         tree, of their own. Raises FallenApart where they are not connected."""
         graph = nx.Graph(self.edges).subgraph(living)
         if len(living) > 1 and not (len(graph) == len(living) and nx.is_connected(graph)):
-            raise FallenApart(living)
+            those = ", ".join(map(str, living))
+            raise FallenApart(f"no path connects the living workers {those}")
         around = [tuple(sorted(graph.adj.get(j, ()))) for j in range(self.workers)]
         places = nx.empty_graph(len(living))  # connecting_edges numbers workers from 0
         number = {j: n for n, j in enumerate(living)}

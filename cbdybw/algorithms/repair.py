@@ -257,7 +257,7 @@ class _Survivor:
             return self.state.w
         left = [i for i in around[worker.rank] if i not in new]
         if not left:
-            raise FallenApart([worker.rank])
+            raise FallenApart(f"worker {worker.rank} has no living neighbour to begin from")
         estimates = {i: (await worker.receive(message(MODEL, k, i))).vector for i in left}
         degrees = {i: len(around[i]) for i in (worker.rank, *left)}
         return neighbour_average(worker.rank, estimates, degrees)

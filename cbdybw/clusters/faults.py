@@ -243,7 +243,7 @@ _KEYS = {
     "count": (lambda v: _is_whole(v, 1), "a whole number from 1 up"),
     "iteration": (_is_whole, "a whole number from 0 up"),
     "time": (_is_number, "seconds from 0 up"),
-    "geometric": (lambda v: _is_number(v) and 0 < v <= 1, "a number above 0 to 1, 1/mean"),
+    "geometric": (lambda v: _is_number(v) and 1e-9 <= v <= 1, "a number from 1e-9 to 1, 1/mean"),
     "least": (lambda v: _is_whole(v, 1), "a whole number from 1 up"),
     "most": (lambda v: _is_whole(v, 1), "a whole number from 1 up"),
     "seed": (_is_whole, "a whole number from 0 up"),
