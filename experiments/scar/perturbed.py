@@ -139,11 +139,10 @@ def _speed(problem: Iterated, distances: list[float]) -> Speed:
     """
     first, last = distances[0], distances[-1]
     try:
-        found = iteration_cost.fit(distances)
+        found, ratio = iteration_cost.fit(distances), iteration_cost.largest_ratio(distances)
     except BadInput:
         c = (last / first) ** (1 / (len(distances) - 1))
-        found = Estimate(c, first, (c, 1.0), (first, first))
-    ratio = iteration_cost.largest_ratio(distances)
+        found, ratio = Estimate(c, first, (c, 1.0), (first, first)), 1.0
     cautious = max(found.c, ratio if ratio < 1 else min(found.c_interval[1], 1 - 1e-6))
     c = getattr(problem, "contraction", found.c)
     return Speed(c, first, max(c, cautious), min(first, found.r0))
