@@ -3,7 +3,7 @@
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cbdybw.algorithms.plan import Plan
@@ -190,7 +190,7 @@ def test_a_rank_that_stands_still_comes_late_to_the_meeting_and_all_wait_for_it(
 
 
 @given(st.integers(0, 10**6), st.data())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 def test_the_living_have_the_edges_among_them_and_a_path_that_connects_them(seed, data):
     graph = nx.gnp_random_graph(7, 0.5, seed=seed)
     plan = Plan([tuple(sorted(graph[j])) for j in range(7)], (), 0, float, 1)
