@@ -92,7 +92,7 @@ def conclusion(holds: dict[str, bool | None]) -> tuple[str, str]:
 
 def listed(settings: list[str]) -> str:
     """A few as they are; many by their last part, such as a policy, which is then said once."""
-    if len(settings) <= FEW:
+    if len(settings) <= FEW or not any(SEPARATOR in name for name in settings):
         return ", ".join(settings)
     by_last: dict[str, list[str]] = {}
     for name in settings:

@@ -24,10 +24,9 @@ from experiments.scar.reading import Timed
 TITLE = "Overhead of checkpoints"
 SAYS = (
     "Wall seconds of iterations, one process with nothing beside it: medians over blocks of "
-    "iterations, with the interval that ranks give. All ways save as many parameter blocks in C "
-    "iterations (priority may prefer large ones), and end each block of iterations with all of "
-    "them on disk. What a share is depends on how long an iteration takes for each value that it "
-    "changes, on this machine and disk."
+    "iterations, with the interval that ranks give. All ways save as many values in C iterations, "
+    "and end each block of iterations with all of them on disk. What a share is depends on how "
+    "long an iteration takes for each value that it changes, on this machine and disk."
 )
 VARIANTS = {
     "running": ("running checkpoint, r = 1/8", "#0072B2"),
@@ -54,7 +53,8 @@ def draw(rows: list[dict[str, Any]]) -> dict[str, Figure]:
                 ends = [[share.mean - share.low], [share.high - share.mean]]
                 axes.errorbar(share.mean, y, xerr=ends, color="black", linewidth=0.9, capsize=2)
             axes.annotate(
-                f"{share.mean:+.2g} %", (np.nanmax([share.mean, share.high, 0]), y), (5, 0),
+                f"{share.mean:+.{share.mean < 10:d}f} %",
+                (np.nanmax([share.mean, share.high, 0]), y), (5, 0),
                 textcoords="offset points", va="center", fontsize=8,
             )  # fmt: skip
     axes.axvline(100 * OVERHEAD, **look.IDEAL, label=f"the paper's {OVERHEAD:.1%} [derived]")
