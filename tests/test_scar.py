@@ -189,7 +189,10 @@ def in_a_loop(problem, rule):
     return models
 
 
-def test_the_loss_of_all_servers_ends_the_run():
+@pytest.mark.parametrize(
+    ("moments", "last"), [((4, 6), 2), ((6, 4), 1), ((4, 4), 1)], ids=["2", "1", "both at once"]
+)
+def test_the_loss_of_all_servers_ends_the_run(moments, last):
     problem = QuadraticProgram(4, 0.1, seed=4)
     stores = [Memory(problem.blocks) for _ in range(3)]
     rule = Survival("partial", 1.0, 8, "full", stores.__getitem__, 0)
@@ -207,12 +210,13 @@ def test_the_loss_of_all_servers_ends_the_run():
         trace=Trace(),
         recorder=Silent(),
         servers=2,
-        faults=Schedule((Fault(KILL, 1, 4), Fault(KILL, 2, 6))),
+        faults=Schedule(tuple(Fault(KILL, 1 + n, k) for n, k in enumerate(moments))),
     )
     x = np.ones(4, np.float32)
-    with pytest.raises(PeerLost, match="rank 2 was lost") as ended:
+    with pytest.raises(PeerLost, match=f"rank {last} was lost") as ended:
         cluster.run(lambda worker: scar(worker, problem, plan, State(0, x)))
-    assert ended.value.__notes__ == ["rank 2 was lost in iteration 6; the run ends"]
+    k = max(moments)
+    assert ended.value.__notes__ == [f"rank {last} was lost in iteration {k}; the run ends"]
 
 
 # Flags that cannot be used

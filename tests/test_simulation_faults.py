@@ -23,6 +23,14 @@ def test_runs_with_faults_end_and_nothing_is_lost_or_used_twice(first):
             check(scenario, run(scenario))
 
 
+@pytest.mark.parametrize("seed", [1150, 1698, 2492, 6108])
+def test_seeds_that_have_found_something_find_it_no_more(seed):
+    """The dead in a barrier of their successors; all servers lost during one meeting."""
+    scenario = draw(seed)
+    with shown(scenario):
+        check(scenario, run(scenario))
+
+
 @pytest.mark.parametrize("seed", range(7, SEEDS, 50))
 def test_the_same_faults_give_the_same_bits(seed):
     scenario = drawn(seed)

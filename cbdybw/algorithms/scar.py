@@ -49,6 +49,8 @@ async def scar(worker: Worker, problem: Iterated, plan: Plan, state: State) -> S
                 told = await room.living.meet(room.k, room.without)
                 if not told:
                     break
+                if not room.servers:
+                    raise PeerLost(worker.servers[0])
                 await room.recover(told)
             await room.iterate()
             if await room.living.part():
