@@ -95,6 +95,40 @@ def test_links_keep_their_order_through_spells_that_end_when_something_comes():
         assert results[1] == list(range(8))
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_links_keep_their_order_whatever_stands_still_when(seed):
+    """Random spells, by time and by iteration, random latencies, ties; a wrong order has its
+    seed in the name of the test."""
+    rng = np.random.default_rng(seed)
+    size, k_end = 3, 25
+
+    async def main(worker):
+        heard = []
+        for k in range(k_end):
+            await worker.compute(int, index=k, work=int(rng.integers(1, 3)) / 2)
+            for dest in range(size):
+                kind = [Kind.UPDATE, Kind.VISITED, Kind.MODEL][int(rng.integers(3))]
+                worker.send(dest, Message(kind, k, worker.rank))
+            heard += worker.take(lambda m: True)
+        while len(heard) < size * k_end:
+            heard.append(await worker.receive(lambda m: True))
+        return heard
+
+    faults = []
+    for _ in range(8):
+        kind, rank = [PAUSE, DISCONNECT][int(rng.integers(2))], int(rng.integers(size))
+        seconds = float(rng.choice([0.5, 1.0, 3.0, 0.3]))
+        when = int(rng.integers(k_end))
+        at = {"iteration": when} if rng.random() < 0.5 else {"time": float(when)}
+        faults.append(Fault(kind, rank, seconds=seconds, **at))
+    jitter = float(rng.choice([0.0, 0.0, 1.0]))
+    network = Network(latency=float(rng.choice([0.0, 0.5, 1.0])), jitter=jitter)
+    results, *_ = run(main, size, *faults, network=network)
+    for heard in results.values():
+        for source in range(size):
+            assert [m.iteration for m in heard if m.source == source] == list(range(k_end))
+
+
 def test_a_rank_that_stands_still_leaves_a_barrier_and_runs_out_of_time_when_it_goes_on():
     async def main(worker):
         await worker.barrier(range(2))

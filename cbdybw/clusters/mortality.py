@@ -8,8 +8,9 @@ a spell and without the dead everything happens as on a cluster without faults, 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cbdybw.clusters.instants import CONTROL, DATA, LATE
 from cbdybw.clusters.watch import CORRUPT, KILL
@@ -24,6 +25,17 @@ NOTICED_AFTER = 0.02
 """[choice] Seconds after which the living know of a death: ranks of Open MPI take 10 to 40 ms."""
 
 _ROOT = 0
+
+
+class Arrival(NamedTuple):
+    """A message under way, and who talks to whom in which life."""
+
+    node: VirtualWorker
+    message: Message
+    life: int
+    theirs: int
+    number: int  # of its first event: the order of its link
+    waited: bool
 
 
 class Mortality:
@@ -95,19 +107,23 @@ class Mortality:
             behind = True
         cluster._last_arrival = max(cluster._last_arrival, at)
         place = CONTROL if control or behind or waits else DATA
-        cluster._at(at, place, self._arrive, (node, message, sender.restarts, node.restarts, waits))
+        arrival = Arrival(node, message, sender.restarts, node.restarts, cluster._number + 1, waits)
+        cluster._at(at, place, self._arrive, arrival)
 
-    def _arrive(self, arrival: tuple[VirtualWorker, Message, int, int, bool]) -> None:
-        """Nothing is heard of the dead once their death is known, nor by those who follow them."""
-        node, message, life, theirs, waited = arrival
+    def _arrive(self, arrival: Arrival) -> None:
+        """Nothing is heard of the dead once their death is known, nor by those who follow them.
+        What a spell that has begun meanwhile holds back stays in its place on its link."""
+        node, message, life, theirs, number, waited = arrival
         if life != self.deaths.get(message.source, 0) or theirs != node.restarts:
             return
         now, link = self._cluster.time, (message.source, node.rank)
         itself = message.source == node.rank
         at = node._watch.wakes(now) if itself else node._watch.hears(now)
-        if at > now or (not waited and self._held.get(link, -1.0) >= now):
-            at = self._held[link] = max(at, self._held.get(link, at))
-            self._cluster._at(at, CONTROL, self._arrive, (node, message, life, theirs, True))
+        before = self._held.get(link, -1.0)
+        if at > now or (before == now and not waited):
+            self._held[link] = max(at, before)
+            event = at, CONTROL + number, self._arrive, arrival._replace(waited=True)
+            heapq.heappush(self._cluster._heap, event)
         else:
             self._cluster._deliver((node, message))
 
