@@ -30,7 +30,7 @@ COMPARED = tuple(chain.from_iterable(learning.FAMILIES.values()))
 
 def ran(name: str, settings: Settings):
     """The row of a real run."""
-    cell = Cell(Path(f"{name}.flags"), settings.flagfile(), seeds={}, seconds=1.0)
+    cell = Cell(Path(f"{name}.flags"), settings.flagfile(), seeds={}, seconds=1.0, kind="train")
     outcome = train.outcome(settings, log=lambda line: None)
     return json.loads(json.dumps(rows.ended(Run(cell, settings.seed), outcome)))
 
