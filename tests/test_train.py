@@ -189,7 +189,9 @@ def test_the_time_to_a_target_is_reported_and_does_not_end_the_run(tmp_path):
     first = next(row for row in rows if row["train_loss"] <= target)
     aimed = run(**STRAGGLING, eval_every=5, target_loss=target)
     assert aimed["time_to_target"] == first["clock_seconds"] > 0
-    assert repeatable(aimed) | {"time_to_target": None} == repeatable(plain)
+    assert aimed["iterations_to_target"] == first["iteration"]
+    never = {"time_to_target": None, "iterations_to_target": None}
+    assert repeatable(aimed) | never == repeatable(plain)
 
 
 def test_a_run_ends_soon_after_its_time_is_over():
