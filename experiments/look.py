@@ -33,6 +33,7 @@ LINES = {
     "adsp_plus_plus": {"color": "#0072B2", "linestyle": ":", "linewidth": 2.0},
     "adacomm": {"color": "#CC79A7", "linestyle": "--", "linewidth": 1.8},
     "fixed_adacomm": {"color": "#CC79A7", "linestyle": "-", "linewidth": 1.8},
+    "scar": {"color": "#0072B2", "linestyle": "-", "linewidth": 1.8},
     "cb_adsp": {"color": "#56B4E9", "linestyle": "-.", "linewidth": 2.0},
 }
 IDEAL = {"color": "#555555", "linestyle": (0, (4, 3)), "linewidth": 0.9}

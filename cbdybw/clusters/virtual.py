@@ -148,7 +148,7 @@ class VirtualCluster:
         finally:
             for node in self._nodes:
                 node._close()
-        return self._results
+        return dict(sorted(self._results.items()))
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all processes: there is one."""
