@@ -104,7 +104,7 @@ def test_overhead_is_the_median_over_rounds_of_their_own_shares():
     (cell,) = reading.cells([timed(shares)], "overhead")
     assert cell.share("running").mean == pytest.approx(0.2)
     (figure,) = timing.draw([timed(shares)]).values()
-    assert {"+20 %", "+50 %", "-1 %"} <= set(texts(figure.axes[0]))
+    assert {"+20 %", "+50 %", "-1.0 %"} <= set(texts(figure.axes[0]))
 
 
 def test_the_page_has_every_group_and_its_table(tmp_path):
