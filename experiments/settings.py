@@ -131,7 +131,7 @@ class Settings(Flagged):
         "the running checkpoint; full: everything does; empty: partial for scar, else none",
         ("", *RECOVERIES),
     )
-    checkpoint_fraction: float = _flag(0.125, "r: share of the blocks in each running checkpoint")
+    checkpoint_fraction: float = _flag(0.125, "r: share of the values in each running checkpoint")
     checkpoint_period: int = _flag(8, "C: iterations in which as much is saved as there is")
     checkpoint_policy: str = _flag(
         "priority",

@@ -54,7 +54,7 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    _fsync_folder(path.parent)
+    fsync(path.parent)
 
 
 def write_bytes(path: str | os.PathLike, data: bytes) -> None:
@@ -151,7 +151,7 @@ def publishing_folder(path: str | os.PathLike) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(partial)
         raise
-    _fsync_folder(path.parent)
+    fsync(path.parent)
 
 
 def _rename_unless_taken(partial: Path, path: Path) -> None:
@@ -214,9 +214,9 @@ def _is_listed(path: Path) -> bool:
         return _is_listed(path.parent)
 
 
-def _fsync_folder(folder: Path) -> None:
-    """Make a rename inside `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def fsync(path: str | os.PathLike) -> None:
+    """Make a file's content, or what was renamed inside a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

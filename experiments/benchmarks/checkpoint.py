@@ -101,8 +101,8 @@ def saving(folder: Path, table: Table) -> bool:
     def tensorflow_write() -> None:
         whole.write(str(folder / "tf"))
         for path in folder.glob("tf.*"):
-            durable(path)
-        durable(folder)
+            atomic.fsync(path)
+        atomic.fsync(folder)
 
     def file_per_block() -> None:
         for i in range(int(FRACTION * len(blocks))):
@@ -167,14 +167,6 @@ def seconds(act: Callable[[], None]) -> float:
     start = time.perf_counter()
     act()
     return time.perf_counter() - start
-
-
-def durable(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def forget(folder: Path) -> None:

@@ -14,7 +14,6 @@ temporary files.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from cbdybw.errors import BadInput
 from cbdybw.problem import Iterated, iterate
 from cbdybw.scar.checkpoint import RunningCheckpoint
 from cbdybw.scar.log import Log as DiskLog
+from cbdybw.storage import atomic
 from experiments import environment
 from experiments.flagged import flag
 from experiments.scar.problems import Iterating, Log, Source, main, prepare_data
@@ -154,7 +154,7 @@ class TensorFlow:
             self._variable.assign(x)
             self._checkpoint.write(str(self._path))
             for path in self._path.parent.glob("tf.*"):
-                _sync(path)
+                atomic.fsync(path)
 
     close = staticmethod(lambda: None)
 
@@ -170,19 +170,10 @@ class Numpy:
         if k % self._period == 0:
             new = self._path.with_suffix(".new.npy")
             np.save(new, x)
-            _sync(new)
+            atomic.fsync(new)
             new.replace(self._path)
 
     close = staticmethod(lambda: None)
-
-
-def _sync(path: Path) -> None:
-    """Have a file on disk."""
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 if __name__ == "__main__":
