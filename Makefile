@@ -5,10 +5,10 @@ PYTHON ?= python3
 VENV := .venv
 REQUIREMENTS := $(VENV)/.requirements
 
-.PHONY: help setup demo test lint horovod clean environment
+.PHONY: help setup demo test test-cluster lint horovod clean environment
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: environment ## install all that is needed into .venv: 2-4 minutes at first, then nothing
 	@echo "Nothing more to be done: $(VENV) is up to date."
@@ -18,6 +18,9 @@ demo: environment ## measure cb-DyBW against cb-Full on six MPI workers; write r
 
 test: environment ## run the whole test suite, the tests on MPI included
 	@$(VENV)/bin/python -m pytest
+
+test-cluster: environment ## drills on real NFS, Slurm and several hosts (root on Debian; under 15 min)
+	@$(VENV)/bin/python -m pytest -m cluster -rs tests/cluster
 
 lint: $(REQUIREMENTS) ## check style and formatting
 	@$(VENV)/bin/ruff check .
