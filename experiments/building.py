@@ -14,9 +14,9 @@ import networkx as nx
 
 from cbdybw import topology
 from cbdybw.algorithms.plan import Pace, Plan
-from cbdybw.clusters import delays, network
+from cbdybw.clusters import delays, network, signals
 from cbdybw.clusters.faults import Schedule
-from cbdybw.clusters.launch import placement
+from cbdybw.clusters.launch import is_root, placement
 from cbdybw.clusters.root import on_root
 from cbdybw.errors import BadInput
 from cbdybw.learning import schedules, workloads
@@ -112,11 +112,6 @@ def check_ranks(settings: Settings) -> None:
         )
     if settings.cluster == "virtual" and started and started[1] > 1:
         raise BadInput("--cluster=virtual: needs no mpirun; give --cluster=mpi or start it alone")
-
-
-def is_root() -> bool:
-    """Whether this process is the one that speaks and writes for all."""
-    return (placement() or (0, 1))[0] == 0
 
 
 def build_problem(settings: Settings, log: Log) -> tuple[Problem | Iterated, dict[str, str | None]]:
@@ -258,6 +253,7 @@ def build_cluster(settings: Settings, pieces: Pieces, **told: Any) -> Any:
     struck = {
         "faults": pieces.faults,
         "corrupt": partial(survival.damage, settings, pieces.plan.survival),
+        "warned": signals.warned,
     }
     if settings.replay:
         from cbdybw.clusters.replay import ReplayCluster

@@ -11,6 +11,7 @@ from cbdybw.algorithms.plan import State
 from cbdybw.clusters.trace import Trace
 from cbdybw.problem import Weightless
 from cbdybw.recorder import Recorder
+from cbdybw.storage.ownership import Owner
 from cbdybw.storage.run_directory import RunDirectory
 
 _COUNTS = ("last_close", "finishers", "active", "used")
@@ -31,17 +32,21 @@ class Checkpoints:
         trace: Trace,
         about: Mapping[str, Any],
     ):
-        """`about`: what every checkpoint says of itself, beside its k and its clock."""
+        """`about`: what every checkpoint says of itself, beside its k and its clock. `owner`, where
+        it is set, is asked whether the folder is still ours."""
         self._directory, self._process, self._ranks = directory, process, ranks
         self._recorder, self._trace, self._about = recorder, trace, about
         self._arrays: dict[str, np.ndarray] = {}
         self._k = 0
+        self.owner: Owner | None = None
 
     def save(self, rank: int, state: State) -> None:
         """Take the state of `rank`; with the last of this process's ranks, write the file."""
         self._k = state.k
         self._arrays |= {f"state/{rank}/{key}": a for key, a in _to_arrays(state).items()}
         if rank == self._ranks[-1]:
+            if self.owner is not None:
+                self.owner.check()
             self._arrays |= _recorder_to_arrays(self._recorder)
             self._directory.save_part(self._k, self._name, self._arrays)
             self._trace.flush(self._directory.trace, self._process, self._k)

@@ -32,6 +32,12 @@ def manifest() -> dict[str, Any]:
     }
 
 
+def job() -> str | None:
+    """The batch job of this process, as Slurm writes it; the same when it is started again."""
+    task = [os.environ.get(f"SLURM_ARRAY_{part}_ID") for part in ("JOB", "TASK")]
+    return "_".join(task) if all(task) else os.environ.get("SLURM_JOB_ID")
+
+
 def _user() -> str:
     try:
         return getpass.getuser()

@@ -6,9 +6,11 @@ All of this is the root's. A folder is looked at before the data is prepared and
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from cbdybw.clusters.guard import say
 from cbdybw.errors import BadInput
+from cbdybw.storage import ownership
 from cbdybw.storage.run_directory import RunDirectory
 from experiments import environment
 from experiments.settings import Settings, from_flagfile
@@ -18,6 +20,14 @@ FREE_TO_CHANGE = ("resume", "run_dir", "target_loss", *LIMITS)
 """Settings that a resumed run may have otherwise than the run it continues."""
 
 
+class Opened(NamedTuple):
+    """A run folder that is ours: its owner's number, and what its last checkpoint says of itself if
+    the run goes on from there."""
+
+    number: int
+    cut: dict[str, Any] | None
+
+
 def check(settings: Settings) -> None:
     """Refuse a folder that can neither be made nor resumed."""
     if not settings.run_dir:
@@ -25,13 +35,18 @@ def check(settings: Settings) -> None:
     directory = RunDirectory(settings.run_dir)
     if settings.resume:
         _check_resumable(settings, directory)
-    else:
-        directory.check_is_new()
+        return
+    if directory.path.is_dir():
+        given = f"--run_dir={directory.path}"
+        ownership.check_is_free(directory.path, environment.job(), given)
+    directory.check_is_new()
 
 
 def _check_resumable(settings: Settings, directory: RunDirectory) -> None:
     given = f"--resume: --run_dir={directory.path}"
     before = _begun_with(directory)
+    directory.check_links(given)
+    ownership.check_is_free(directory.path, environment.job(), given)
     if others := settings.differing(before, besides=FREE_TO_CHANGE):
         raise BadInput(
             f"{given} was begun with other flags than {' '.join(others)}; "
@@ -62,24 +77,28 @@ def _goes_further(settings: Settings, before: Settings) -> bool:
     return any(getattr(settings, name) > getattr(before, name) for name in LIMITS)
 
 
-def open_run(settings: Settings, data: dict[str, Any]) -> dict[str, Any] | None:
-    """Make the folder, or lead it back to its last checkpoint; what that checkpoint says of itself.
+def open_run(settings: Settings, data: dict[str, Any]) -> Opened | None:
+    """Make the folder, or lead it back to its last checkpoint; None where there is to be none.
 
     A resumed run that has no checkpoint yet begins again.
     """
     if not settings.run_dir:
         return None
-    directory = RunDirectory(settings.run_dir)
+    directory, job = RunDirectory(settings.run_dir), environment.job()
     about = {"status": "running", "notice": data["notice"], "data_sha256": data["sha256"]}
     if not settings.resume:
-        directory.create(settings.flagfile(), environment.manifest() | about)
-        return None
+        manifest = environment.manifest() | about
+        return Opened(directory.create(settings.flagfile(), manifest, job), None)
     _check_data(directory, data)
+    given = f"--resume: --run_dir={directory.path}"
+    number = ownership.take(directory.path, job, given, say)
     cut = directory.last_checkpoint()
     done = cut["k"] if cut else 0
     directory.rewind(done, replace(settings, resume=False).flagfile())
-    directory.update_manifest(status="running", resumed_from=done, failure=None)
-    return cut
+    directory.update_manifest(
+        **environment.manifest(), status="running", resumed_from=done, failure=None
+    )
+    return Opened(number, cut)
 
 
 def _check_data(directory: RunDirectory, data: dict[str, Any]) -> None:

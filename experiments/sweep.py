@@ -20,10 +20,10 @@ from typing import NamedTuple
 from absl import app, flags
 
 from cbdybw.clusters.guard import guard
+from cbdybw.clusters.launch import is_root
 from cbdybw.errors import BadInput
 from cbdybw.learning.workloads import needs_data
 from experiments import cells, kinds, pool, rows
-from experiments.building import is_root
 from experiments.cells import Run
 from experiments.rows import Row, Store
 

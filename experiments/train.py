@@ -2,7 +2,8 @@
 
 On the virtual cluster as it stands; on MPI the same line under mpirun with --cluster=mpi. The last
 line on stdout is one JSON object. Exit codes: 0 finished, 1 failed (also a replay that did not come
-out as recorded), 2 unusable input, 3 diverged.
+out as recorded), 2 unusable input, 3 diverged, 75 stopped after a checkpoint (SIGUSR2) and to be
+started again with --resume, 143 ended by SIGTERM, 130 by SIGINT.
 """
 
 from __future__ import annotations
@@ -20,19 +21,23 @@ from absl import app, flags
 
 from cbdybw.algorithms import ALGORITHMS
 from cbdybw.algorithms.plan import State, shards
+from cbdybw.clusters import signals
 from cbdybw.clusters.guard import guard
 from cbdybw.clusters.launch import placement
 from cbdybw.clusters.root import on_root
 from cbdybw.clusters.trace import Event, Trace
 from cbdybw.clusters.worker import keyed_rng
+from cbdybw.errors import Cancelled, Evicted, Interrupted
 from cbdybw.looks import Looks
 from cbdybw.problem import Timing
 from cbdybw.recorder import Recorder
+from cbdybw.storage.ownership import Owner
 from cbdybw.storage.run_directory import RunDirectory
 from experiments import building, environment, evaluation, opening, replaying, results
 from experiments.building import Pieces
 from experiments.checkpoints import Checkpoints
 from experiments.evaluation import Metrics, Qualities
+from experiments.opening import Opened
 from experiments.settings import Settings, define_flags, from_flags, parse_flags
 
 Log = Callable[[str], None]
@@ -76,10 +81,10 @@ def outcome(settings: Settings, log: Log) -> Outcome | None:
     building.check_ranks(settings)
     on_root(lambda: opening.check(settings), mpi)
     pieces = building.build(settings, log)
-    cut = on_root(lambda: opening.open_run(settings, pieces.data), mpi)
+    opened = on_root(lambda: opening.open_run(settings, pieces.data), mpi)
     session = _Session(settings, pieces)
-    with session.failure_noted():
-        states = session.train(cut)
+    with session.owning(opened), session.end_noted():
+        states = session.train(opened and opened.cut)
         return session.close(states, began)
 
 
@@ -119,15 +124,27 @@ class _Session:
         )
 
     @contextlib.contextmanager
-    def failure_noted(self) -> Iterator[None]:
+    def owning(self, opened: Opened | None) -> Iterator[None]:
+        """Nobody else writes to the run folder meanwhile."""
+        if opened is None or self.process != 0:
+            yield
+            return
+        with Owner(self.directory.path, opened.number, lose=signals.end) as owner:
+            self._owner = self.saver.owner = owner
+            yield
+
+    @contextlib.contextmanager
+    def end_noted(self) -> Iterator[None]:
         """Whatever ends the run before its time stands in its manifest."""
         try:
             yield
+        except Evicted:
+            raise  # the manifest is another run's
         except BaseException as error:
             if self.directory is not None and self.process == 0:
-                with contextlib.suppress(OSError):  # a full disk may be what ended it
+                with contextlib.suppress(OSError):  # a folder that is gone may be what ended it
                     why = f"{type(error).__name__}: {error}"
-                    self.directory.update_manifest(status="failed", failure=why)
+                    self.directory.ended(status=_status(error), failure=why)
             raise
 
     def train(self, cut: dict[str, Any] | None) -> dict[int, State]:
@@ -258,15 +275,24 @@ class _Session:
             result |= replaying.comparison(settings, result, arrays)
         result["wall_seconds"] = time.perf_counter() - began
         if self.directory is not None:
+            self._owner.check()
             self.directory.write_result(arrays)
-            self.directory.update_manifest(status=result["status"], result=result)
+            self.directory.ended(status=result["status"], result=result)
         return Outcome(result, self.metrics.rows, arrays)
+
+
+def _status(end: BaseException) -> str:
+    """What the manifest calls a run that `end` has ended."""
+    if isinstance(end, Interrupted):
+        return "interrupted"
+    return "cancelled" if isinstance(end, Cancelled | KeyboardInterrupt) else "failed"
 
 
 def main(argv: list[str]) -> int:
     """The binary."""
     del argv
     with guard():
+        signals.listen()
         result = run(from_flags(), log=_say)
     if result is None:
         return 0

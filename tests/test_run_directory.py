@@ -28,8 +28,9 @@ def save(directory, k):
     directory.complete_checkpoint(k, {"clock": k / 2})
 
 
-def test_a_new_folder_holds_flags_manifest_and_a_place_for_the_trace(directory):
-    assert sorted(os.listdir(directory.path)) == ["flags.txt", "manifest.json", "trace"]
+def test_a_new_folder_holds_flags_manifest_owner_and_a_place_for_the_trace(directory):
+    names = ["flags.txt", "manifest.json", "owner.1.json", "reserve", "trace"]
+    assert sorted(os.listdir(directory.path)) == names
     assert directory.read_flags("--resume") == "--seed=1\n"
     assert directory.manifest() == {"status": "running", "process": 1}
     assert os.listdir(directory.path.parent) == ["a"]  # nothing half-made beside it
@@ -182,10 +183,12 @@ def test_a_run_leaves_all_of_its_files_behind(tmp_path):
     ]
     with open(directory.path / "metrics.jsonl") as file:
         assert all(json.loads(line) for line in file)
+    files = {"checkpoints", "flags.txt", "manifest.json", "metrics.jsonl", "result.npz", "trace"}
+    assert set(os.listdir(directory.path)) == files  # no owner, and no room reserved any more
 
 
 def test_a_run_that_fails_says_so_in_its_manifest_and_can_be_resumed(tmp_path):
-    """Its files may not grow beyond 50 kB, as on a full disk; a checkpoint has 120 kB."""
+    """Its files may not grow beyond 100 kB, as on a full disk; a checkpoint has 120 kB."""
     flags = {
         "workload": "quadratic:dim=5000",
         "iterations": 25,
@@ -195,15 +198,19 @@ def test_a_run_that_fails_says_so_in_its_manifest_and_can_be_resumed(tmp_path):
     process = subprocess.run(
         [*COMMAND, *arguments(flags)],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
         capture_output=True,
         text=True,
     )
     assert process.returncode == 1
     assert process.stdout == ""
+    path = tmp_path / "a" / "checkpoints" / "000000010" / "process-00000.npz"
+    said = f"{path}: cannot be written (File too large); make room there and go on"
+    assert process.stderr.splitlines()[-1] == said
+    assert "Traceback" not in process.stderr
     directory = RunDirectory(tmp_path / "a")
     assert directory.manifest()["status"] == "failed"
-    assert directory.manifest()["failure"].startswith("OSError")
+    assert directory.manifest()["failure"] == f"Unwritable: {said}"
     assert directory.last_checkpoint() is None
     assert run(**flags, resume=True)["status"] == "finished"
     assert directory.manifest()["status"] == "finished"

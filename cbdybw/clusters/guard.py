@@ -14,15 +14,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from cbdybw.clusters.launch import placement
-from cbdybw.errors import BadInput, CheckpointFailed, FallenApart, PeerLost, Stalled
+from cbdybw.clusters.launch import is_root, placement
+from cbdybw.errors import (
+    BadInput,
+    Cancelled,
+    CheckpointFailed,
+    Evicted,
+    FallenApart,
+    Interrupted,
+    PeerLost,
+    Stalled,
+    Unwritable,
+)
 
-_BAD_INPUT, _FAILED = 2, 1
+_BAD_INPUT, _FAILED, _AGAIN = 2, 1, 75  # of sysexits.h: EX_TEMPFAIL
 _SAY_ALL = (Stalled, CheckpointFailed)
 _ULFM = "OMPI_MCA_mpi_ft_enable"  # set by `mpirun --with-ft ulfm`
 _LINGER = 0.5  # seconds in which the other ranks notice the same thing
 _LONGER = 5.0  # seconds after which a rank leaves even if nobody has said why
 _ALIKE = 3.0  # seconds within which every rank comes upon the same bad input
+_WRITTEN = 60.0  # seconds within which the root has written how a run was interrupted
 
 
 @contextmanager
@@ -31,7 +42,9 @@ def guard() -> Iterator[None]:
 
     - BadInput: its one line on stderr, from rank 0 when all ranks have met it, exit code 2.
     - PeerLost, FallenApart: one line per run (the cluster attaches it as a note on one rank), exit
-      code 1.
+      code 1. Unwritable, Evicted: one line, exit code 1.
+    - Interrupted: one line, exit code 75, which asks to be started again. Cancelled: one line, and
+      an exit code that names the signal, as a shell gives it.
     - Anything else on a rank of several: what happened, with the rank's name, and the end of this
       process in such a way that the other ranks notice. In a single process it is raised, but for
       Stalled and CheckpointFailed, whose messages say all.
@@ -48,6 +61,14 @@ def guard() -> Iterator[None]:
         # mpirun ends the whole job when one rank leaves: it should be the one that has said why.
         time.sleep(_LINGER if notes else _LONGER)
         leave(_FAILED)
+    except (Unwritable, Evicted) as trouble:
+        told = getattr(trouble, "told", False)
+        say(*() if told else (str(trouble),))
+        if placement() is not None:  # mpirun ends the others when one leaves
+            time.sleep(_LONGER if told else _LINGER)
+        leave(_FAILED)
+    except (Interrupted, Cancelled) as stop:
+        _stop(stop)
     except (Exception, KeyboardInterrupt) as error:
         placed = placement()
         if placed is None:
@@ -112,9 +133,23 @@ def _refuse(error: BadInput) -> None:
     leave(_BAD_INPUT)
 
 
-def _all_here(world) -> bool:
-    """Whether all ranks have come upon bad input."""
-    meeting, end = world.Ibarrier(), time.monotonic() + _ALIKE
+def _stop(stop: Interrupted | Cancelled) -> NoReturn:
+    """Leave, the root last: by then it has written how the run ended."""
+    if is_root():
+        say(str(stop))
+    if isinstance(stop, Cancelled):
+        if not is_root():
+            time.sleep(_LONGER)
+        leave(128 + stop.signum)
+    world = _world()
+    if world is not None:
+        _all_here(world, _WRITTEN)
+    leave(_AGAIN)
+
+
+def _all_here(world, seconds: float = _ALIKE) -> bool:
+    """Whether all ranks come here within `seconds`."""
+    meeting, end = world.Ibarrier(), time.monotonic() + seconds
     while not meeting.Test():
         if time.monotonic() > end:
             return False

@@ -26,6 +26,11 @@ def placement() -> tuple[int, int] | None:
     return None
 
 
+def is_root() -> bool:
+    """Whether this process is the one that speaks and writes for all."""
+    return (placement() or (0, 1))[0] == 0
+
+
 def forget() -> None:
     """From now on this process belongs to no launcher, and neither does what it starts."""
     for variable in (name for pair in _RANK_AND_SIZE for name in pair):

@@ -20,18 +20,22 @@ from cbdybw.clusters.collectives import ROOT, Collectives
 from cbdybw.clusters.compute_thread import Job
 from cbdybw.clusters.faults import Schedule
 from cbdybw.clusters.guard import guard, say
-from cbdybw.clusters.loop import Loop
+from cbdybw.clusters.loop import Loop, Mark
 from cbdybw.clusters.strikes import Strikes
 from cbdybw.clusters.trace import Event, Span, Trace
 from cbdybw.clusters.wire import CuttableWire, Wire, failed
 from cbdybw.clusters.worker import INTERRUPTED, Match, Message, Worker, keyed_rng
 from cbdybw.clusters.world import MPI, do_not_finalize
-from cbdybw.errors import PeerLost
+from cbdybw.errors import Interrupted, PeerLost, Unwritable
 from cbdybw.problem import Weightless
 
 if TYPE_CHECKING:
     from cbdybw.clusters.virtual import Recorder, Saver
     from cbdybw.learning.horovod import Horovod
+
+
+_SAVED, _WARNED, _IN_TROUBLE, _ERRNO = 1, 2, 4, 3
+"""What a rank says at a cut: bits, and by how many an error number is shifted above them."""
 
 
 class Neighbours(Protocol):
@@ -158,6 +162,7 @@ class MpiCluster:
         faults: what befalls the ranks while a run lasts.
         corrupt: damages the newest file of a rank's running checkpoint, for faults that do.
         fault_notes: a folder for what each rank notes before a fault strikes; see `Strikes`.
+        warned: whether the run is to stop at its next cut; that it is so on one rank is enough.
 
     Attributes:
         allreduce_by: who sums, with its version.
@@ -179,6 +184,7 @@ class MpiCluster:
         faults: Schedule | None = None,
         corrupt: Callable[[int], None] | None = None,
         fault_notes: str | Path | None = None,
+        warned: Callable[[], bool] = lambda: False,
     ):
         _keep_freed_arrays()
         comm, pickles, ranks_here = _communicators()
@@ -188,7 +194,7 @@ class MpiCluster:
         self.servers = range(self.size - servers, self.size)
         self.seed, self.trace = seed, trace
         self._delay, self._recorder, self._saver = delay, recorder, saver
-        self._stall_timeout, self._horovod = stall_timeout, horovod
+        self._stall_timeout, self._horovod, self._warned = stall_timeout, horovod, warned
         self.allreduce_by = horovod.name if horovod else f"mpi4py {mpi4py.__version__}"
         self._everyone = range(self.size)
         self._cuts_count, self._is_over = True, False  # cuts count until somebody is lost
@@ -253,17 +259,28 @@ class MpiCluster:
             raise
 
     async def _save(self, snapshot: Callable[[], Any]) -> None:
-        """[choice] The cut counts if every rank has saved its part: none does without the lost."""
-        saves = not self._wire.lost
-        if saves:
-            self._saver.save(self.rank, snapshot())
-        marks = await self._together.meet(self._everyone, "checkpoint", word=saves)
-        whole = sum(mark.word for mark in marks.values()) == self.size
+        """[choice] The cut counts if every rank has saved its part: none does without the lost.
+
+        Raises Interrupted on all ranks when one has been warned, Unwritable when one cannot save.
+        """
+        word, state, trouble = 0, snapshot(), None
+        if not self._wire.lost:
+            try:
+                self._saver.save(self.rank, state)
+                word = _SAVED
+            except Unwritable as error:
+                trouble, word = error, _IN_TROUBLE | error.errno << _ERRNO
+        word |= _WARNED * self._warned()
+        marks = await self._together.meet(self._everyone, "checkpoint", word=word)
+        _all_could_save(marks, trouble, self.rank)
+        whole = sum(bool(mark.word & _SAVED) for mark in marks.values()) == self.size
         if self.is_root and whole:
             self._saver.commit(self)
         elif self.is_root and self._cuts_count:
             self._cuts_count = False
             say("no checkpoints from now on: a rank was lost")
+        if whole and any(mark.word & _WARNED for mark in marks.values()):
+            raise Interrupted(state.k)
 
     def _goes_on_without(self, lost: int) -> None:
         if self.is_root and not self._is_over and lost not in self._missed:
@@ -289,6 +306,17 @@ class MpiCluster:
             self._wire.close()
             if self._wire.lost:
                 do_not_finalize()
+
+
+def _all_could_save(marks: dict[int, Mark], trouble: Unwritable | None, rank: int) -> None:
+    """Raise Unwritable when somebody could not; the first of them prints it."""
+    failed = [r for r, mark in sorted(marks.items()) if mark.word & _IN_TROUBLE]
+    if not failed:
+        return
+    number = marks[failed[0]].word >> _ERRNO
+    trouble = trouble or Unwritable(f"the checkpoint of rank {failed[0]}", number)
+    trouble.told = rank != failed[0]
+    raise trouble
 
 
 def _communicators() -> tuple[MPI.Comm, MPI.Comm, int]:

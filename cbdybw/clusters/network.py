@@ -1,7 +1,15 @@
 """How long messages travel on the virtual cluster.
 
-A sender's network card sends one message after the other at the link's bandwidth; then the message
-travels for the link's latency. A link never reorders.
+Where nothing is known of cards, a sender's network card sends one message after the other at the
+link's bandwidth; then the message travels for the link's latency, and receiving is free. A link
+never reorders.
+
+Where a file says at what rate the ranks' cards send and receive, messages share these rates, and
+those of their links, at the same time: see `clusters.cards`. A file of measured rates is what
+`python -m experiments.calibrate` writes. What the model leaves out: what messages cost processors,
+packets that are lost, switches with less room than their ports together, ranks that share a card
+(each of them has what it had of it when all were talking), and the slow start of a connection that
+has been idle.
 """
 
 from __future__ import annotations
@@ -14,10 +22,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from cbdybw import specs
+from cbdybw.clusters.cards import Rate, through
 from cbdybw.clusters.worker import FIRST_CONTROL, Message
 from cbdybw.errors import BadInput
 
 HEADER = 16  # bytes of a message beside its body (8 bytes each) and its vector [choice]
+_SENDS = _RECEIVES = -1  # in place of the other rank of a link
+_FREE = (0.0, math.inf)
 
 
 class Network:
@@ -28,6 +39,9 @@ class Network:
         bandwidth: bytes per second of every sender.
         jitter: mean of an exponential further latency, drawn for each message.
         links: (source, dest) → (latency, bandwidth) where they differ.
+        cards: rank → bytes per second that its card sends, and as many that it receives, at the
+            same time; with any, every other card has `bandwidth`, and links without an entry are
+            as fast as their cards.
         seed: of the jitter, which is keyed by (seed, source, dest, kind, iteration).
     """
 
@@ -38,11 +52,16 @@ class Network:
         jitter: float = 0.0,
         links: Mapping[tuple[int, int], tuple[float, float]] | None = None,
         seed: int = 0,
+        cards: Mapping[int, float] | None = None,
     ):
         self._default, self._jitter, self._seed = (latency, bandwidth), jitter, seed
-        self._links = links or {}
-        self.instant = latency == 0 and bandwidth == math.inf and jitter == 0 and not self._links
+        self._links, self._cards = links or {}, cards or {}
+        self.instant = latency == 0 and bandwidth == math.inf and jitter == 0
+        self.instant = self.instant and not self._links and not self._cards
         self._card_free: dict[int, float] = {}
+        self._rates: dict[
+            tuple[int, int], Rate
+        ] = {}  # of links and, with _SENDS or _RECEIVES, cards
         self._last: dict[tuple[int, int], tuple[float, bool]] = {}
         self._many = 1024  # links remembered before those that are idle are forgotten
 
@@ -51,8 +70,11 @@ class Network:
         latency, bandwidth = self._links.get((source, dest), self._default)
         nbytes = HEADER + 8 * len(message.body)
         nbytes += message.vector.nbytes if message.vector is not None else 0
-        sent = max(now, self._card_free.get(source, 0.0)) + nbytes / bandwidth
-        self._card_free[source] = sent
+        if self._cards:
+            sent = through(nbytes, now, self._shared(source, dest))
+        else:
+            sent = max(now, self._card_free.get(source, 0.0)) + nbytes / bandwidth
+            self._card_free[source] = sent
         time = sent + latency + self._extra(source, dest, message)
         last, behind = self._last.get((source, dest), (-1.0, False))
         time = max(time, last)
@@ -61,6 +83,19 @@ class Network:
         if len(self._last) > self._many:
             self._forget_idle(now)
         return time, behind
+
+    def _shared(self, source: int, dest: int) -> list[Rate]:
+        """What a message shares with others: the finite rates on its way."""
+        _, every_card = self._default
+        ways = {
+            (source, _SENDS): self._cards.get(source, every_card),
+            (source, dest): self._links.get((source, dest), _FREE)[1],
+            (_RECEIVES, dest): self._cards.get(dest, every_card),
+        }
+        for way, rate in ways.items():
+            if way not in self._rates and rate < math.inf:
+                self._rates[way] = Rate(rate)
+        return [self._rates[way] for way in ways if way in self._rates]
 
     def _forget_idle(self, now: float) -> None:
         """Drop links on which nothing is under way: all pairs of 10,000 ranks fill the memory."""
@@ -71,6 +106,7 @@ class Network:
         """At a consistent cut nothing is under way: links are as new, as they are for a run that
         is resumed there."""
         self._card_free.clear()
+        self._rates.clear()
         self._last.clear()
 
     def _extra(self, source: int, dest: int, message: Message) -> float:
@@ -82,12 +118,20 @@ class Network:
 
     def barrier(self, members: int) -> float:
         """Seconds of a dissemination barrier: ⌈log₂ n⌉ rounds of one latency."""
-        return math.ceil(math.log2(members)) * self._default[0] if members > 1 else 0.0
+        return math.ceil(math.log2(members)) * self._slowest()[0] if members > 1 else 0.0
 
     def allreduce(self, members: int, vector: np.ndarray) -> float:
         """Seconds of a ring allreduce: 2(n-1) rounds of one n-th of the vector."""
-        latency, bandwidth = self._default
+        latency, bandwidth = self._slowest()
         return 2 * (members - 1) * (latency + vector.nbytes / members / bandwidth)
+
+    def _slowest(self) -> tuple[float, float]:
+        """Latency and bandwidth of a round in which everybody sends: those of the slowest, where
+        cards are known."""
+        if not self._cards:
+            return self._default
+        latencies, bandwidths = zip(self._default, *self._links.values(), strict=True)
+        return max(latencies), min(*bandwidths, *self._cards.values())
 
 
 def _read_bandwidth(text: str) -> float:
@@ -109,35 +153,48 @@ USAGE = "latency=0,bandwidth=inf,jitter=0,links=FILE"
 def parse(text: str, workers: int, seed: int) -> Network:
     """`latency=0.001,bandwidth=1e9,jitter=0,links=FILE`, each key optional; "" is instant.
 
-    A line of the file is `i j latency bandwidth` and overrides both directions of a link.
+    A line `i j latency bandwidth` of the file overrides both directions of a link, a line `i rate`
+    says how many bytes per second the card of rank i sends, and as many it receives.
     """
     name, keys = specs.parse(text, "--network")
     if name:
         raise BadInput(f"--network={text}: {name!r} is no pair key=value; use {USAGE}")
     values = specs.read(keys, KEYS, f"--network={text}", USAGE)
     path = values.pop("links")
-    return Network(**values, links=_links(path, workers) if path else None, seed=seed)
+    links, cards = _read_links(path, workers) if path else (None, None)
+    return Network(**values, links=links, cards=cards, seed=seed)
 
 
-def _links(path: str, workers: int) -> dict[tuple[int, int], tuple[float, float]]:
+def _read_links(
+    path: str, workers: int
+) -> tuple[dict[tuple[int, int], tuple[float, float]], dict[int, float]]:
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.read().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise BadInput(f"--network: links={path}: {reason}; give a readable file") from None
-    links = {}
+    links, cards = {}, {}
     for n, line in enumerate(lines, 1):
         words = line.split("#")[0].split()
         if not words:
             continue
         try:
-            i, j, latency, bandwidth = words
-            i, j = int(i), int(j)
-            latency, bandwidth = KEYS["latency"].read(latency), _read_bandwidth(bandwidth)
+            if len(words) == 2:
+                ranks, values = [int(words[0])], [_read_bandwidth(words[1])]
+            else:
+                i, j, latency, bandwidth = words
+                ranks = [int(i), int(j)]
+                values = [KEYS["latency"].read(latency), _read_bandwidth(bandwidth)]
         except ValueError:
-            raise BadInput(f"{path}:{n}: {line!r} is not `i j latency bandwidth`") from None
-        if i == j or not (0 <= i < workers and 0 <= j < workers):
-            raise BadInput(f"{path}:{n}: no link {i} {j} among the ranks 0 … {workers - 1}")
-        links[i, j] = links[j, i] = (latency, bandwidth)
-    return links
+            what = "is neither `i j latency bandwidth` nor `i rate`"
+            raise BadInput(f"{path}:{n}: {line!r} {what}") from None
+        if len(set(ranks)) < len(ranks) or not all(0 <= rank < workers for rank in ranks):
+            what = "link " + " ".join(map(str, ranks)) if len(ranks) > 1 else f"rank {ranks[0]}"
+            raise BadInput(f"{path}:{n}: no {what} among the ranks 0 … {workers - 1}")
+        if len(ranks) == 1:
+            cards[ranks[0]] = values[0]
+        else:
+            i, j = ranks
+            links[i, j] = links[j, i] = tuple(values)
+    return links, cards

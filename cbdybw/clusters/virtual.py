@@ -23,7 +23,7 @@ from cbdybw.clusters.network import Network
 from cbdybw.clusters.trace import Event, Span, Trace
 from cbdybw.clusters.virtual_worker import Activity, Alarm, Killed, VirtualWorker, suspend
 from cbdybw.clusters.worker import FIRST_CONTROL, Match, Message, Worker, describe
-from cbdybw.errors import PeerLost, Stalled
+from cbdybw.errors import Interrupted, PeerLost, Stalled
 
 if TYPE_CHECKING:
     from cbdybw.clusters.faults import Schedule
@@ -80,6 +80,7 @@ class VirtualCluster:
             knows how; results are the same within rounding. See `clusters.batching`.
         faults: what strikes whom, and when.
         replaces, corrupt: see `clusters.mortality`.
+        warned: whether the run is to stop at its next cut: Interrupted.
 
     Attributes:
         lost: ranks that have died and were not replaced.
@@ -102,6 +103,7 @@ class VirtualCluster:
         faults: Schedule | None = None,
         replaces: bool = False,
         corrupt: Callable[[int], None] | None = None,
+        warned: Callable[[], bool] = lambda: False,
     ):
         self.size, self.seed, self.trace = size, seed, trace
         self.workers, self.servers = range(size - servers), range(size - servers, size)
@@ -109,6 +111,7 @@ class VirtualCluster:
         self.time = 0.0
         self._span, self._event = trace.span, trace.event
         self._delay, self._network, self._recorder, self._saver = delay, network, recorder, saver
+        self._warned = warned
         self._begin = InFlight().begin if batch else None
         self._heap: list[tuple[float, int, Callable, Any]] = []
         self._number = 0  # of the events so far: ties are broken by age
@@ -369,8 +372,10 @@ class VirtualCluster:
             node._control_sent = -1.0
         if self._saver is not None and not self.lost:  # as on MPI: none does without the lost
             for activity, snapshot, _ in arrivals:
-                self._saver.save(activity.worker.rank, snapshot())
+                self._saver.save(activity.worker.rank, state := snapshot())
             self._saver.commit(self)
+            if self._warned():
+                raise Interrupted(state.k)
 
     def _report(self) -> str:
         """Who waits for what."""

@@ -6,12 +6,16 @@ never half of it. Readers open afresh and are patient with the client's stale na
 
 A temporary name ends in `.HOST.PID.TOKEN.partial`, so that what a killed process has left behind
 can be told from what another process is writing at this moment.
+
+What cannot be written is Unwritable. NFS tells of a full disk at fsync at the latest, never at
+close once fsync has failed: so every file is synchronised before it gets its name.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import secrets
@@ -26,13 +30,15 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
-from cbdybw.errors import BadInput
+from cbdybw.errors import BadInput, Unwritable
 
 PAUSES = (0.05, 0.2, 0.8)
 """Seconds between a reader's attempts."""
 
 ABANDONED_AFTER = 24 * 3600
 """Seconds without a change after which another host's temporary folder counts as dead."""
+
+_LONGEST_NAME = 150  # bytes; an owner has up to 64 for its host and some 30 beside
 
 T = TypeVar("T")
 
@@ -41,20 +47,46 @@ T = TypeVar("T")
 def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """Write `path` through the binary file that is yielded; it appears when the block ends well.
 
-    An exception in the block leaves `path` as it was and removes the temporary file.
+    An exception in the block leaves `path` as it was and removes the temporary file. Where `path`
+    is a symbolic link, the link is replaced and not what it leads to.
     """
-    path = Path(path).resolve()
+    path = _placed(path)
     partial = _partial(path)
+    with writing(path, partial):
+        try:
+            with open(partial, "xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        except BaseException:
+            with contextlib.suppress(OSError):  # what went wrong first is what counts
+                partial.unlink()
+            raise
+        fsync(path.parent)
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike, *names: Path) -> Iterator[None]:
+    """An OSError of the block that is about `path`, about its other `names` or about no file by
+    name, as those of write and fsync are, becomes Unwritable."""
+    own = {str(path), str(Path(path).parent), *map(str, names)}
     try:
-        with open(partial, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
+        yield
+    except Unwritable:
         raise
-    fsync(path.parent)
+    except OSError as error:
+        if error.errno is None or not (error.filename is None or str(error.filename) in own):
+            raise
+        raise Unwritable(path, error.errno) from error
+
+
+def append_text(path: str | os.PathLike, text: str) -> None:
+    """Add `text` to `path`; it is in the file, durable, when this returns."""
+    with writing(path), open(path, "a", encoding="utf-8", opener=_no_link) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_bytes(path: str | os.PathLike, data: bytes) -> None:
@@ -140,18 +172,21 @@ def publishing_folder(path: str | os.PathLike) -> Iterator[Path]:
     When somebody else has published `path` in the meantime, theirs stays and ours is dropped: look
     at what is there afterwards. Temporary folders of dead processes are removed on the way.
     """
-    path = Path(path).resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_dead_partials(path)
+    path = _placed(path)
     partial = _partial(path)
-    partial.mkdir()
+    with writing(path, partial):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_dead_partials(path)
+        partial.mkdir()
     try:
         yield partial
-        _rename_unless_taken(partial, path)
+        with writing(path, partial):
+            _rename_unless_taken(partial, path)
     except BaseException:
-        shutil.rmtree(partial)
+        shutil.rmtree(partial, ignore_errors=True)  # what went wrong first is what counts
         raise
-    fsync(path.parent)
+    with writing(path):
+        fsync(path.parent)
 
 
 def _rename_unless_taken(partial: Path, path: Path) -> None:
@@ -163,13 +198,30 @@ def _rename_unless_taken(partial: Path, path: Path) -> None:
         shutil.rmtree(partial)
 
 
+def _placed(path: str | os.PathLike) -> Path:
+    """`path` in full, whatever becomes the current folder; a link in its place stays one."""
+    path = Path(path)
+    return path.parent.resolve() / path.name
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
 def _partial(path: Path) -> Path:
     owner = f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
-    return path.with_name(f".{path.name}.{owner}.partial")
+    return path.with_name(f".{_short(path.name)}.{owner}.partial")
+
+
+def _short(name: str) -> str:
+    """`name`, or another of its own that leaves room for an owner in the 255 bytes of a name."""
+    if len(name.encode()) <= _LONGEST_NAME:
+        return name
+    return f"{name[:20]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def _remove_dead_partials(path: Path) -> None:
-    prefix = f".{path.name}."
+    prefix = f".{_short(path.name)}."
     for partial in path.parent.iterdir():
         if not (partial.name.startswith(prefix) and partial.name.endswith(".partial")):
             continue

@@ -6,6 +6,8 @@
     result.npz        final estimates, active edges, visits of connecting edges
     trace/            spans and events of every process
     checkpoints/K/    a consistent cut before iteration K; whole when complete.json is there
+    owner.N.json      who is at work here; see `ownership`
+    reserve           room that a run gives back when the disk is full, so that it can say so
 
 The root process owns all of it but `trace/` and `checkpoints/`, where each process has files of
 its own. An existing folder is resumed or refused, never overwritten. A kill at any moment leaves
@@ -24,11 +26,12 @@ from typing import Any
 import numpy as np
 
 from cbdybw.errors import BadInput
-from cbdybw.storage import atomic
+from cbdybw.storage import atomic, ownership
 
 _COMPLETE = "complete.json"
 KEPT = 2
 """Checkpoints that are kept: the last one and the one before it."""
+_RESERVED = 64 * 2**10  # bytes: a manifest with its result has some 10,000
 
 
 class RunDirectory:
@@ -40,6 +43,7 @@ class RunDirectory:
         self._metrics = self.path / "metrics.jsonl"
         self._result = self.path / "result.npz"
         self._checkpoints = self.path / "checkpoints"
+        self._reserve = self.path / "reserve"
 
     def check_is_new(self) -> None:
         """BadInput when something is there already."""
@@ -48,10 +52,11 @@ class RunDirectory:
                 f"--run_dir={self.path}: exists already; add --resume or name a new folder"
             )
 
-    def create(self, flags: str, manifest: dict[str, Any]) -> None:
-        """Make the folder; BadInput when something is there already, or comes in at this moment.
+    def create(self, flags: str, manifest: dict[str, Any], job: str | None = None) -> int:
+        """Make the folder, owned by this process in batch job `job`; its number for `Owner`.
 
-        `manifest` must be like no other's: by it a process knows its own folder.
+        BadInput when something is there already, or comes in at this moment. `manifest` must be
+        like no other's: by it a process knows its own folder.
         """
         self.check_is_new()
         try:
@@ -59,10 +64,23 @@ class RunDirectory:
                 (folder / "trace").mkdir()
                 atomic.write_text(folder / "flags.txt", flags)
                 atomic.write_json(folder / "manifest.json", manifest)
+                _fill(folder / "reserve")
+                number = ownership.new(folder, job)
         except OSError as error:
             raise BadInput(f"--run_dir={self.path}: {error.strerror}; name another") from None
         if self.manifest() != manifest:
             self.check_is_new()
+        return number
+
+    def check_links(self, given: str) -> None:
+        """BadInput, which begins with `given`, where a link leads out of the folder."""
+        root = self.path.resolve()
+        for path in self.path.rglob("*"):
+            if path.is_symlink() and not path.resolve().is_relative_to(root):
+                raise BadInput(
+                    f"{given}: {path.relative_to(self.path)} is a symbolic link to "
+                    f"{path.resolve()}, out of the folder; remove it"
+                )
 
     def read_flags(self, flag: str) -> str:
         """flags.txt; BadInput names `flag`, which gave the folder."""
@@ -83,12 +101,14 @@ class RunDirectory:
         """Set fields of the manifest."""
         atomic.write_json(self.path / "manifest.json", self.manifest() | fields)
 
+    def ended(self, **fields: Any) -> None:
+        """The last update of the manifest, for which room is kept on a full disk."""
+        self._reserve.unlink(missing_ok=True)
+        self.update_manifest(**fields)
+
     def add_metrics(self, row: dict[str, Any]) -> None:
         """Append a line; it is in the file when this returns."""
-        with open(self._metrics, "a", encoding="utf-8") as file:
-            file.write(json.dumps(row, allow_nan=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        atomic.append_text(self._metrics, json.dumps(row, allow_nan=False) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines so far; a line cut short by a kill is left out."""
@@ -101,6 +121,8 @@ class RunDirectory:
 
     def rewind(self, done: int, flags: str) -> None:
         """Drop what a run left behind after its first `done` iterations, which it does again."""
+        if not self._reserve.exists():
+            _fill(self._reserve)
         for partial in list(self.path.rglob(".*.partial")):
             partial.unlink()
         for folder in self._checkpoints.glob("*"):
@@ -126,7 +148,8 @@ class RunDirectory:
     def save_part(self, k: int, name: str, arrays: dict[str, np.ndarray]) -> None:
         """Write one file of the cut before iteration k."""
         folder = self._checkpoint(k)
-        folder.mkdir(parents=True, exist_ok=True)
+        with atomic.writing(folder, self._checkpoints):
+            folder.mkdir(parents=True, exist_ok=True)
         with atomic.replacing(folder / f"{name}.npz") as file:
             np.savez(file, **arrays)
 
@@ -151,6 +174,10 @@ class RunDirectory:
 
     def _complete(self) -> list[int]:
         return sorted(int(path.parent.name) for path in self._checkpoints.glob(f"*/{_COMPLETE}"))
+
+
+def _fill(path: Path) -> None:
+    atomic.write_bytes(path, os.urandom(_RESERVED))  # some file systems have no room for zeros
 
 
 def _read_object(path: Path) -> dict[str, Any]:

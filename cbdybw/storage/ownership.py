@@ -1,0 +1,244 @@
+"""Whose a run folder is: one process writes to it at a time, on whatever machine.
+
+    owner.N.json   who: host, process, batch job, since when; there while the owner is at work
+
+**Taking.** The owner is who made the file with the highest N. It is made by a hard link, which one
+process alone succeeds in, also over NFS. Whoever finds a dead owner makes the next N.
+
+**Alive or dead.** An owner touches its file every BEAT seconds. On the machine that it runs on, its
+process tells; elsewhere it is dead once it has not touched its file for STALE seconds by the file
+server's clock, and does not while it is watched. No two machines' clocks are compared.
+
+**Evicted.** An owner that was cut off from the server for so long may have been taken for dead: it
+finds a higher N when it comes back, and must write no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import re
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from cbdybw.errors import BadInput, Evicted, Unwritable
+from cbdybw.storage import atomic
+
+BEAT, STALE = 5.0, 30.0
+"""Seconds between two signs of life, and seconds without one after which an owner looks dead."""
+_WATCHED = 2.5 * BEAT  # seconds in which who looks dead can show that it was only cut off
+_LOOK = 0.5  # seconds between two looks at an owner that is watched or waited for
+
+_NAME = re.compile(r"owner\.(\d+)\.json")
+
+
+def new(folder: Path, job: str | None) -> int:
+    """Own `folder`, which nobody else knows of yet; the number of our file."""
+    atomic.write_json(_path(folder, 1), _about(job))
+    return 1
+
+
+def take(folder: Path, job: str | None, given: str, log: Callable[[str], None]) -> int:
+    """Own `folder`; the number of our file.
+
+    An owner that lives is BadInput, which begins with `given`; but where it belongs to the same
+    batch job, which has been started again, it is waited for: its machine was given up.
+    """
+    owners = _owners(folder)
+    if owners:
+        last, who = owners[-1], _who(folder, owners[-1])
+        ours = job is not None and who.get("job") == job
+        if ours and not _is_dead(folder, last, who):
+            log(f"{given}: waits for the end of {_words(who)}")
+            _await_death(folder, last, who)
+        elif not _is_dead(folder, last, who):
+            raise _refusal(given, who)
+    number = (owners[-1] if owners else 0) + 1
+    _link(folder, number, job, given)
+    later = _owners(folder)[-1]
+    if later != number:  # somebody has taken it, after somebody before us had died
+        _path(folder, number).unlink(missing_ok=True)
+        raise _refusal(given, _who(folder, later))
+    for old in owners:
+        _path(folder, old).unlink(missing_ok=True)
+    return number
+
+
+def check_is_free(folder: Path, job: str | None, given: str) -> None:
+    """BadInput where `take` would surely refuse, at a glance."""
+    owners = _owners(folder)
+    if owners:
+        who = _who(folder, owners[-1])
+        if (job is None or who.get("job") != job) and not _looks_dead(folder, owners[-1], who):
+            raise _refusal(given, who)
+
+
+class Owner:
+    """Keeps a folder that `new` or `take` has given us until the block ends.
+
+    Args:
+        folder, number: as given.
+        lose: told, in a thread of ours, when the folder is ours no more: Evicted or Unwritable.
+    """
+
+    def __init__(self, folder: Path, number: int, lose: Callable[[Exception], None]):
+        self._folder, self._number, self._lose = folder, number, lose
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="owner", daemon=True)
+
+    def __enter__(self) -> Owner:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        with contextlib.suppress(OSError):  # a folder that is gone has no owner
+            _path(self._folder, self._number).unlink()
+
+    def check(self) -> None:
+        """Raise Evicted if the folder is another's by now, Unwritable if it is not there."""
+        with atomic.writing(self._folder, _path(self._folder, self._number)):
+            last = max(_owners(self._folder), default=0)
+            if last > self._number:
+                raise Evicted(self._folder, _words(_who(self._folder, last)))
+            os.utime(_path(self._folder, self._number))
+
+    def _beat(self) -> None:
+        while not self._over.wait(BEAT):
+            try:
+                self.check()
+            except (Evicted, Unwritable) as loss:
+                self._lose(loss)
+                return
+
+
+def _path(folder: Path, number: int) -> Path:
+    return Path(folder) / f"owner.{number}.json"
+
+
+def _owners(folder: Path) -> list[int]:
+    """The numbers that are there, ascending."""
+    return sorted(int(m[1]) for name in os.listdir(folder) if (m := _NAME.fullmatch(name)))
+
+
+def _about(job: str | None) -> dict[str, Any]:
+    return {
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "job": job,
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": _machine(),
+        "born": _born(os.getpid()),
+    }
+
+
+def _machine() -> str | None:
+    """Where a process number means the same process; None where that cannot be told."""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    return None
+
+
+def _born(process: int) -> str | None:
+    """When a process was started, in ticks since the machine's start; None if it does not run."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return None
+    state, *rest = stat.rpartition(")")[2].split()
+    return None if state in "ZX" else rest[18]
+
+
+def _who(folder: Path, number: int) -> dict[str, Any]:
+    """What an owner's file says; nothing where it is gone or damaged."""
+    with contextlib.suppress(OSError, ValueError):
+        said = atomic.read_json(_path(folder, number))
+        return said if isinstance(said, dict) else {}
+    return {}
+
+
+def _words(who: dict[str, Any]) -> str:
+    job = f" (job {who['job']})" if who.get("job") else ""
+    return f"process {who.get('process', '?')} on {who.get('host', 'an unknown host')}{job}"
+
+
+def _refusal(given: str, who: dict[str, Any]) -> BadInput:
+    since = f" since {who['started']}" if "started" in who else ""
+    return BadInput(f"{given}: in use by {_words(who)}{since}; wait for it, or name another folder")
+
+
+def _looks_dead(folder: Path, number: int, who: dict[str, Any]) -> bool:
+    if _is_here(who):
+        return _born(who["process"]) != who["born"]
+    touched = _touched(folder, number)
+    return touched is None or _server_time(folder) - touched > STALE
+
+
+def _is_here(who: dict[str, Any]) -> bool:
+    """Whether the owner's process can be seen from here."""
+    return who.get("machine") is not None and who["machine"] == _machine()
+
+
+def _is_dead(folder: Path, number: int, who: dict[str, Any]) -> bool:
+    """As it looks; but one elsewhere, which may only have been cut off, is watched for a while."""
+    if not _looks_dead(folder, number, who):
+        return False
+    touched, end = _touched(folder, number), time.monotonic() + _WATCHED
+    while not _is_here(who) and time.monotonic() < end:
+        time.sleep(_LOOK)
+        if _touched(folder, number) != touched:
+            return False
+    return True
+
+
+def _await_death(folder: Path, number: int, who: dict[str, Any]) -> None:
+    while not _is_dead(folder, number, who):
+        time.sleep(_LOOK)
+
+
+def _touched(folder: Path, number: int) -> float | None:
+    """When an owner touched its file, by the server's clock; None if it is gone.
+
+    Opening has an NFS client ask the server, whatever it remembers.
+    """
+    try:
+        with open(_path(folder, number), "rb") as file:
+            return os.fstat(file.fileno()).st_mtime
+    except FileNotFoundError:
+        return None
+
+
+def _server_time(folder: Path) -> float:
+    with _scratch(folder) as path:
+        return path.stat().st_mtime
+
+
+@contextlib.contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """A new file in `folder` while the block lasts."""
+    path = Path(folder) / f".owner.{socket.gethostname()}.{secrets.token_hex(4)}"
+    try:
+        with atomic.writing(path):
+            path.touch(exist_ok=False)
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _link(folder: Path, number: int, job: str | None, given: str) -> None:
+    """Make our file, or be refused: somebody else was faster."""
+    with _scratch(folder) as path:
+        path.write_text(json.dumps(_about(job), indent=2) + "\n")
+        try:
+            os.link(path, _path(folder, number))
+        except FileExistsError:
+            raise _refusal(given, _who(folder, number)) from None
