@@ -51,6 +51,10 @@ def go_on(flags: dict) -> None:
     run(**flags, resume=Path(flags["run_dir"]).exists())
 
 
+def is_over(folder: Path) -> bool:
+    return folder.exists() and RunDirectory(folder).manifest()["status"] == "finished"
+
+
 def everything(folder) -> dict:
     """The outcome of a run with its whole trace."""
     spans, events = load(folder / "trace")
@@ -102,9 +106,10 @@ def test_a_run_killed_at_any_file_operation_and_again_when_resumed_ends_the_same
         here = flags | {"run_dir": str(folder)}
         if not killed(moment, here):
             break
-        killed(moment % 23, here | {"resume": folder.exists()})
-        if folder.exists() and RunDirectory(folder).manifest()["status"] == "finished":
-            continue  # the second one had nothing left to be killed at
+        if not is_over(folder):
+            killed(moment % 23, here | {"resume": folder.exists()})
+        if is_over(folder):
+            continue  # there was nothing left to be killed at
         go_on(here)
         assert everything(folder) == whole, f"killed at file operation {moment}"
         began_from.add(RunDirectory(folder).manifest().get("resumed_from"))

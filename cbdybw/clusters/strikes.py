@@ -88,8 +88,7 @@ class Strikes:
             "clock": clock,
         }
         os.makedirs(self._notes, exist_ok=True)
-        file = os.open(
-            Path(self._notes, f"faults-{self._rank}.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        )
+        path = Path(self._notes, f"faults-{self._rank}.jsonl")
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         os.write(file, json.dumps(said).encode() + b"\n")
         os.close(file)
