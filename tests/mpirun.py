@@ -30,19 +30,19 @@ def start(ranks: int, program: str, *args: str, seconds: float = 90) -> subproce
     try:
         out, err = run.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        for process in (run.pid, *_alive(token)):
+        for process in (run.pid, *alive(token)):
             os.kill(process, signal.SIGKILL)
         out, err = run.communicate()
         raise AssertionError(f"{program} {args} hung on {ranks} ranks\n{out}\n{err}") from None
     end = time.monotonic() + 2
-    while _alive(token) and time.monotonic() < end:
+    while alive(token) and time.monotonic() < end:
         time.sleep(0.05)
     done = subprocess.CompletedProcess(argv, run.returncode, out, err)
-    done.process_left = bool(_alive(token))
+    done.process_left = bool(alive(token))
     return done
 
 
-def _alive(token: str) -> list[int]:
+def alive(token: str) -> list[int]:
     """Processes with `token` on their command line."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):

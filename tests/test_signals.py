@@ -10,6 +10,7 @@ import pytest
 
 from cbdybw.clusters.launch import mpirun
 from cbdybw.storage.run_directory import RunDirectory
+from tests.mpirun import alive
 from tests.runs import COMMAND, ROOT, arguments, outcome, run
 
 WARNING = "SIGUSR2: the run stops after its next checkpoint"
@@ -129,3 +130,14 @@ def test_a_cancelled_mpirun_leaves_the_status_cancelled_and_no_rank(tmp_path):
     assert directory.manifest()["status"] == "cancelled"
     assert not list((tmp_path / "a").glob("owner*"))
     assert directory.last_checkpoint()["k"] > 0
+
+
+@pytest.mark.mpi
+def test_ranks_that_have_lost_mpirun_end(tmp_path):
+    process = started(tmp_path / "a", 3, **MPI | {"iterations": 100_000})
+    process.kill()
+    end = time.monotonic() + 20
+    while alive(str(tmp_path)) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert alive(str(tmp_path)) == []
+    assert RunDirectory(tmp_path / "a").manifest()["status"] == "cancelled"

@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from cbdybw.clusters.launch import is_root, placement
@@ -87,8 +87,9 @@ def guard() -> Iterator[None]:
 
 def leave(code: int) -> NoReturn:
     """End this process without MPI_Finalize, which may hang after a failure."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(BrokenPipeError):  # mpirun is gone, and with it whoever could read this
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 
@@ -174,5 +175,6 @@ def _world():
 def say(*lines: str) -> None:
     """One write, so that the lines of two ranks do not mix."""
     if lines:
-        sys.stderr.write("\n".join(lines) + "\n")
-        sys.stderr.flush()
+        with suppress(BrokenPipeError):  # mpirun is gone, and with it whoever could read this
+            sys.stderr.write("\n".join(lines) + "\n")
+            sys.stderr.flush()
