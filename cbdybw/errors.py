@@ -56,10 +56,10 @@ class Unwritable(OSError):
     """A file cannot be written: the disk is full, say, or its folder is gone.
 
     The message is one line: the file, why, and the mend. What was written before is still there.
-    `told`: another rank prints it.
+    `told`, where several ranks know: whether another one prints it.
     """
 
-    told = False
+    told: bool | None = None
 
     def __init__(self, path: str | os.PathLike, number: int):
         super().__init__(number, os.strerror(number), str(path))

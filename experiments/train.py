@@ -27,7 +27,7 @@ from cbdybw.clusters.launch import placement
 from cbdybw.clusters.root import on_root
 from cbdybw.clusters.trace import Event, Trace
 from cbdybw.clusters.worker import keyed_rng
-from cbdybw.errors import Cancelled, Evicted, Interrupted
+from cbdybw.errors import BadInput, Cancelled, Evicted, Interrupted
 from cbdybw.looks import Looks
 from cbdybw.problem import Timing
 from cbdybw.recorder import Recorder
@@ -142,7 +142,7 @@ class _Session:
             raise  # the manifest is another run's
         except BaseException as error:
             if self.directory is not None and self.process == 0:
-                with contextlib.suppress(OSError):  # a folder that is gone may be what ended it
+                with contextlib.suppress(OSError, BadInput):  # its folder may be gone
                     why = f"{type(error).__name__}: {error}"
                     self.directory.ended(status=_status(error), failure=why)
             raise

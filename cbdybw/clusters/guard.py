@@ -42,7 +42,7 @@ def guard() -> Iterator[None]:
 
     - BadInput: its one line on stderr, from rank 0 when all ranks have met it, exit code 2.
     - PeerLost, FallenApart: one line per run (the cluster attaches it as a note on one rank), exit
-      code 1. Unwritable, Evicted: one line, exit code 1.
+      code 1. Unwritable, Evicted: one line; where the others do not know, they find this rank lost.
     - Interrupted: one line, exit code 75, which asks to be started again. Cancelled: one line, and
       an exit code that names the signal, as a shell gives it.
     - Anything else on a rank of several: what happened, with the rank's name, and the end of this
@@ -55,17 +55,19 @@ def guard() -> Iterator[None]:
         _refuse(error)
     except (PeerLost, FallenApart) as loss:
         notes = getattr(loss, "__notes__", ())
-        if isinstance(loss, FallenApart) and (placement() or (0, 1))[0] == 0:
+        if isinstance(loss, FallenApart) and is_root():
             notes = (str(loss),)  # all who live have come upon it
         say(*notes)
         # mpirun ends the whole job when one rank leaves: it should be the one that has said why.
         time.sleep(_LINGER if notes else _LONGER)
         leave(_FAILED)
     except (Unwritable, Evicted) as trouble:
-        told = getattr(trouble, "told", False)
-        say(*() if told else (str(trouble),))
-        if placement() is not None:  # mpirun ends the others when one leaves
-            time.sleep(_LONGER if told else _LINGER)
+        told = getattr(trouble, "told", None)
+        if not told:
+            say(str(trouble))
+        if told is None:
+            die()
+        time.sleep(_LONGER if told else _LINGER)
         leave(_FAILED)
     except (Interrupted, Cancelled) as stop:
         _stop(stop)

@@ -148,8 +148,9 @@ class RunDirectory:
     def save_part(self, k: int, name: str, arrays: dict[str, np.ndarray]) -> None:
         """Write one file of the cut before iteration k."""
         folder = self._checkpoint(k)
-        with atomic.writing(folder, self._checkpoints):
-            folder.mkdir(parents=True, exist_ok=True)
+        with atomic.writing(folder, self._checkpoints):  # a run folder that is gone stays gone
+            self._checkpoints.mkdir(exist_ok=True)
+            folder.mkdir(exist_ok=True)
         with atomic.replacing(folder / f"{name}.npz") as file:
             np.savez(file, **arrays)
 
