@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from cbdybw.storage.ownership import Job
+
 PACKAGES = ("numpy", "networkx", "tensorflow-cpu", "keras", "mpi4py", "openmpi", "horovod")
 
 
@@ -32,10 +34,11 @@ def manifest() -> dict[str, Any]:
     }
 
 
-def job() -> str | None:
-    """The batch job of this process, as Slurm writes it; the same when it is started again."""
+def job() -> Job | None:
+    """The batch job of this process, by the name that Slurm gives it."""
     task = [os.environ.get(f"SLURM_ARRAY_{part}_ID") for part in ("JOB", "TASK")]
-    return "_".join(task) if all(task) else os.environ.get("SLURM_JOB_ID")
+    name = "_".join(task) if all(task) else os.environ.get("SLURM_JOB_ID")
+    return Job(name, int(os.environ.get("SLURM_RESTART_COUNT", 0))) if name else None
 
 
 def _user() -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from cbdybw.errors import BadInput, Evicted, Unwritable
 from cbdybw.storage import ownership
-from cbdybw.storage.ownership import Owner, check_is_free, new, take
+from cbdybw.storage.ownership import Job, Owner, check_is_free, new, take
 
 LONG_AGO = time.time() - 3600
 
@@ -29,7 +29,8 @@ def quick(monkeypatch):
 
 def owner_file(folder: Path, number: int, touched: float | None = None, **said) -> Path:
     """The file of an owner on another machine."""
-    about = {"host": "far", "process": 7, "job": "17_2", "started": "2026-01-01T00:00:00+00:00"}
+    about = {"host": "far", "process": 7, "job": "17_2", "restarts": 0}
+    about |= {"started": "2026-01-01T00:00:00+00:00"}
     path = folder / f"owner.{number}.json"
     path.write_text(json.dumps(about | {"machine": "another boot", "born": "1"} | said))
     if touched is not None:
@@ -41,12 +42,12 @@ def owners(folder: Path) -> list[str]:
     return sorted(os.listdir(folder))
 
 
-def taken(folder: Path, job: str | None = None) -> int:
+def taken(folder: Path, job: Job | None = None) -> int:
     return take(folder, job, "--run_dir=x", log=lambda line: None)
 
 
 def test_a_free_folder_is_taken_and_given_back(tmp_path):
-    number = taken(tmp_path, "5")
+    number = taken(tmp_path, Job("5"))
     said = json.loads((tmp_path / "owner.1.json").read_text())
     assert (number, said["process"], said["job"]) == (1, os.getpid(), "5")
     with Owner(tmp_path, number, lose=pytest.fail):
@@ -128,9 +129,15 @@ def test_a_job_that_is_started_again_waits_for_its_own_end(tmp_path, quick, monk
     for beat in beats:
         beat.start()
     began = time.monotonic()
-    assert take(tmp_path, "17_2", "--run_dir=x", lines.append) == 2
+    assert take(tmp_path, Job("17_2", 1), "--run_dir=x", lines.append) == 2
     assert time.monotonic() - began > 1.0  # it was alive for that long
     assert lines == ["--run_dir=x: waits for the end of process 7 on far (job 17_2)"]
+
+
+def test_the_same_start_of_a_job_is_refused_like_any_other(tmp_path):
+    owner_file(tmp_path, 1)
+    with pytest.raises(BadInput, match=r"in use by process 7 on far \(job 17_2\)"):
+        taken(tmp_path, Job("17_2", 0))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}"])

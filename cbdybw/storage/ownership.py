@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cbdybw.errors import BadInput, Evicted, Unwritable
 from cbdybw.storage import atomic
@@ -39,23 +39,29 @@ _LOOK = 0.5  # seconds between two looks at an owner that is watched or waited f
 _NAME = re.compile(r"owner\.(\d+)\.json")
 
 
-def new(folder: Path, job: str | None) -> int:
+class Job(NamedTuple):
+    """A batch job, and how often the scheduler has started it again."""
+
+    name: str
+    restarts: int = 0
+
+
+def new(folder: Path, job: Job | None) -> int:
     """Own `folder`, which nobody else knows of yet; the number of our file."""
     atomic.write_json(_path(folder, 1), _about(job))
     return 1
 
 
-def take(folder: Path, job: str | None, given: str, log: Callable[[str], None]) -> int:
+def take(folder: Path, job: Job | None, given: str, log: Callable[[str], None]) -> int:
     """Own `folder`; the number of our file.
 
-    An owner that lives is BadInput, which begins with `given`; but where it belongs to the same
-    batch job, which has been started again, it is waited for: its machine was given up.
+    An owner that lives is BadInput, which begins with `given`; but an earlier start of the same
+    batch job is waited for: the scheduler has given it up.
     """
     owners = _owners(folder)
     if owners:
         last, who = owners[-1], _who(folder, owners[-1])
-        ours = job is not None and who.get("job") == job
-        if ours and not _is_dead(folder, last, who):
+        if _is_earlier(who, job) and not _is_dead(folder, last, who):
             log(f"{given}: waits for the end of {_words(who)}")
             _await_death(folder, last, who)
         elif not _is_dead(folder, last, who):
@@ -71,12 +77,12 @@ def take(folder: Path, job: str | None, given: str, log: Callable[[str], None]) 
     return number
 
 
-def check_is_free(folder: Path, job: str | None, given: str) -> None:
+def check_is_free(folder: Path, job: Job | None, given: str) -> None:
     """BadInput where `take` would surely refuse, at a glance."""
     owners = _owners(folder)
     if owners:
         who = _who(folder, owners[-1])
-        if (job is None or who.get("job") != job) and not _looks_dead(folder, owners[-1], who):
+        if not _is_earlier(who, job) and not _looks_dead(folder, owners[-1], who):
             raise _refusal(given, who)
 
 
@@ -129,11 +135,12 @@ def _owners(folder: Path) -> list[int]:
     return sorted(int(m[1]) for name in os.listdir(folder) if (m := _NAME.fullmatch(name)))
 
 
-def _about(job: str | None) -> dict[str, Any]:
+def _about(job: Job | None) -> dict[str, Any]:
     return {
         "host": socket.gethostname(),
         "process": os.getpid(),
-        "job": job,
+        "job": job and job.name,
+        "restarts": job and job.restarts,
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": _machine(),
         "born": _born(os.getpid()),
@@ -164,6 +171,11 @@ def _who(folder: Path, number: int) -> dict[str, Any]:
         said = atomic.read_json(_path(folder, number))
         return said if isinstance(said, dict) else {}
     return {}
+
+
+def _is_earlier(who: dict[str, Any], job: Job | None) -> bool:
+    """Whether the owner is an earlier start of this job."""
+    return job is not None and who.get("job") == job.name and who["restarts"] < job.restarts
 
 
 def _words(who: dict[str, Any]) -> str:
@@ -234,7 +246,7 @@ def _scratch(folder: Path) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def _link(folder: Path, number: int, job: str | None, given: str) -> None:
+def _link(folder: Path, number: int, job: Job | None, given: str) -> None:
     """Make our file, or be refused: somebody else was faster."""
     with _scratch(folder) as path:
         path.write_text(json.dumps(_about(job), indent=2) + "\n")

@@ -27,6 +27,7 @@ import numpy as np
 
 from cbdybw.errors import BadInput
 from cbdybw.storage import atomic, ownership
+from cbdybw.storage.ownership import Job
 
 _COMPLETE = "complete.json"
 KEPT = 2
@@ -52,7 +53,7 @@ class RunDirectory:
                 f"--run_dir={self.path}: exists already; add --resume or name a new folder"
             )
 
-    def create(self, flags: str, manifest: dict[str, Any], job: str | None = None) -> int:
+    def create(self, flags: str, manifest: dict[str, Any], job: Job | None = None) -> int:
         """Make the folder, owned by this process in batch job `job`; its number for `Owner`.
 
         BadInput when something is there already, or comes in at this moment. `manifest` must be
