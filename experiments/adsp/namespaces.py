@@ -4,7 +4,7 @@
 
 Run time about 3 minutes. Needs root and the programs ip, tc and nsenter; elsewhere it says so and
 leaves with exit code 0. Each namespace is a host to mpirun, whose messages go over TCP through
-token buckets at both ends of each link, at the rates of `machines/slow_link.txt`. The virtual
+token buckets at both ends of each cable, at the rates of `machines/slow_link.txt`. The virtual
 cluster predicts the same runs from the same file. OUT/links.jsonl has the rows of both; printed
 are steps and commits per second.
 
@@ -16,14 +16,10 @@ than predicted, for the virtual server's card sends one answer after the other, 
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from absl import app, flags
@@ -32,29 +28,17 @@ from rich.console import Console
 from rich.table import Table
 
 from cbdybw.clusters.guard import guard
-from cbdybw.clusters.launch import mpirun
 from experiments import cell_files, cells, prediction, rows, sweep
 from experiments.adsp.split import commits_per_second, steps_per_second
 from experiments.cell_files import Row
 from experiments.cells import Run
+from experiments.hosts import Unavailable, hosts
 from experiments.sweep import Place
 
 LINKS = "experiments/adsp/machines/slow_link.txt"
 ALGORITHMS = {"bsp": {}, "fixed_adacomm": {"tau": 10}, "adsp": {"commit_rate": 4}}
 SECONDS = 30.0
 SERVER = 3
-HUB, NET = SERVER + 1, "10.77.0"
-AGENT = """\
-#!/bin/sh
-# mpirun's way to a host: its namespace, under a name of its own.
-host=$1; shift
-exec nsenter --net=/run/netns/{prefix}-${{host##*.}} unshare --uts \\
-    sh -c "hostname $host && $*"
-"""
-
-
-class Unavailable(Exception):
-    """What is missing here."""
 
 
 def flag_files() -> dict[str, str]:
@@ -80,75 +64,20 @@ def flag_files() -> dict[str, str]:
 
 
 def rates() -> dict[int, float]:
-    """Bytes per second of each rank's link: the workers' of the file, the server's the fastest."""
+    """Bytes per second of each rank's card: of the file's links, the server's as the fastest."""
     lines = (line.split("#")[0].split() for line in Path(LINKS).read_text().splitlines())
     workers = {int(words[0]): float(words[3]) for words in lines if words}
     return workers | {SERVER: max(workers.values())}
 
 
-@contextmanager
-def hosts(prefix: str) -> Iterator[None]:
-    """Namespaces PREFIX-1 … for the ranks and PREFIX-5, a switch between them; gone afterwards."""
-    for program in ("ip", "tc", "nsenter", "unshare"):
-        if shutil.which(program) is None:
-            raise Unavailable(f"the program {program} is not installed")
-    if os.geteuid() != 0:
-        raise Unavailable("only root makes network namespaces")
-    hub = f"{prefix}-{HUB + 1}"
-    try:
-        _add(hub)
-        _call(f"ip -n {hub} link add switch type bridge")
-        _call(f"ip -n {hub} addr add {NET}.{HUB + 1}/24 dev switch")
-        _call(f"ip -n {hub} link set switch up")
-        for rank, rate in rates().items():
-            host, port = f"{prefix}-{rank + 1}", f"port{rank}"
-            _add(host)
-            _call(f"ip -n {hub} link add {port} type veth peer name eth0 netns {host}")
-            _call(f"ip -n {hub} link set {port} master switch up")
-            _call(f"ip -n {host} addr add {NET}.{rank + 1}/24 dev eth0")
-            _call(f"ip -n {host} link set eth0 up")
-            for where, device in ((host, "eth0"), (hub, port)):
-                bucket = f"tbf rate {8 * rate:.0f}bit burst 64kb latency 50ms"
-                _call(f"tc -n {where} qdisc replace dev {device} root {bucket}")
-        yield
-    finally:
-        for host in range(1, HUB + 2):
-            if Path(f"/run/netns/{prefix}-{host}").exists():
-                _call(f"ip netns del {prefix}-{host}")
-
-
-def _add(host: str) -> None:
-    _call(f"ip netns add {host}")
-    _call(f"ip -n {host} link set lo up")
-
-
-def _call(command: str) -> None:
-    done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        raise Unavailable(f"{command}: {said}")
-
-
-def measure(runs: Sequence[Run], place: Place, prefix: str) -> None:
-    """Do runs on ranks, one in each namespace."""
+def measure(runs: Sequence[Run], place: Place) -> None:
+    """Do runs on ranks, one on each host."""
     arguments = map(sweep.argument, runs)
     command = [sys.executable, "-m", "experiments.sweep", f"--out={place.out}", *arguments]
-    (program, *rest), environment = mpirun(SERVER + 1, command, ulfm=False)
-    with tempfile.TemporaryDirectory() as folder:
-        agent = Path(folder) / "agent"
-        agent.write_text(AGENT.format(prefix=prefix))
-        agent.chmod(0o755)
-        argv = ["nsenter", f"--net=/run/netns/{prefix}-{HUB + 1}", program]
-        argv += ["--prtemca", "plm_ssh_agent", str(agent), "--prtemca", "prte_if_include"]
-        argv += [f"{NET}.0/24", "--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]
-        argv += ["--mca", "btl_tcp_if_include", f"{NET}.0/24", "--map-by", "node", "--host"]
-        argv += [",".join(f"{NET}.{rank + 1}:1" for rank in range(SERVER + 1))]
-        with subprocess.Popen([*argv, *rest], env=environment) as process:
-            try:
-                code = process.wait(timeout=60 + 2 * SECONDS * len(runs))
-            except BaseException:  # the ranks would go on without us
-                process.terminate()
-                raise
+    with hosts(list(rates().values())) as four:
+        argv, environment = four.mpirun(command, ulfm=False)
+        with subprocess.Popen(argv, env=environment) as process:
+            code = process.wait(timeout=60 + 2 * SECONDS * len(runs))
     if code:
         sys.exit(f"mpirun: ended with exit code {code}; what it said stands above")
 
@@ -181,10 +110,8 @@ def main(_: list[str]) -> None:
         cell_files.rewrite(folder, flag_files())
         every = [Run(cells.read(path), 0) for path in sorted(folder.glob("links/*.flags"))]
         mpi, virtual = ([r for r in every if r.cell.cluster == c] for c in ("mpi", "virtual"))
-        prefix = f"cbdybw-{os.getpid()}"
         try:
-            with hosts(prefix):
-                measure(mpi, place, prefix)
+            measure(mpi, place)
         except Unavailable as missing:
             print(f"skipped: no network namespaces here ({missing})")
             return
