@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# Share FOLDER of this machine by the kernel's NFS server (Debian, Ubuntu; as root):
+#
+#     nfs_setup/server.sh FOLDER CLIENTS [--root-squash] [--dry-run] [--undo]
+#
+# CLIENTS: a network (10.0.0.0/24), a host, or several with commas between. All of them may write.
+# What is there already is left as it is: call it twice, and the second call does nothing.
+#
+#   --root-squash  root of a client is nobody here. Without it root is root, so that jobs that run as
+#                  root in containers can write; say it where users have root on their own machines.
+#   --dry-run      print what would be done, and do nothing
+#   --undo         take back what was done for FOLDER; its content and installed packages stay
+#
+# Exit code 1 if a step fails, 2 for unusable input.
+
+set -euo pipefail
+# shellcheck source=nfs_setup/steps.sh
+. "$(dirname "$0")/steps.sh"
+
+USAGE="$ME FOLDER CLIENTS"
+EXPORTS=/etc/exports.d/cbdybw.exports
+THREADS=8
+SQUASH=no_root_squash
+
+flag() { # WORD
+    [[ $1 = --root-squash ]] && SQUASH=root_squash
+}
+
+parse "$@"
+FOLDER=${WORDS[0]%/}
+CLIENTS=${WORDS[1]}
+MARK="# cbdybw: $FOLDER"
+
+check() {
+    check_path FOLDER "$FOLDER"
+    [[ $CLIENTS =~ ^[A-Za-z0-9.:/_-]+(,[A-Za-z0-9.:/_-]+)*$ ]] ||
+        die 2 "CLIENTS=$CLIENTS: name networks or hosts, as in 10.0.0.0/24; never all the world"
+    if [[ -d $FOLDER && $(stat -f -c %T "$FOLDER") = nfs ]]; then
+        die 2 "FOLDER=$FOLDER: is NFS itself; share a disk of this machine"
+    fi
+    if [[ -e /etc/exports ]] && awk -v at="$FOLDER" \
+        '$1 == at || $1 == "\"" at "\"" { found = 1 } END { exit !found }' /etc/exports; then
+        die 2 "FOLDER=$FOLDER: /etc/exports shares it already; remove that line"
+    fi
+}
+
+server_runs() { [[ $(cat /proc/fs/nfsd/threads 2> /dev/null || echo 0) -gt 0 ]]; }
+
+start() {
+    if systemd_runs; then
+        run systemctl enable --now nfs-server
+        run exportfs -r
+        return
+    fi
+    echo "systemd does not run here: the server is started now, but will not be at the next boot"
+    mountpoint -q /proc/fs/nfsd || run mount -t nfsd nfsd /proc/fs/nfsd
+    run exportfs -r
+    # Version 4 alone: version 3 would need rpcbind and statd beside.
+    run rpc.nfsd --no-nfs-version 3 --tcp --no-udp "$THREADS"
+    run rpc.mountd --no-nfs-version 3
+}
+
+stop() {
+    if systemd_runs; then
+        run systemctl disable --now nfs-server
+        return
+    fi
+    run rpc.nfsd 0
+    run kill "$(pidof rpc.mountd)"
+    run umount /proc/fs/nfsd
+}
+
+# The lines of the exports file for FOLDER, with what `made` names.
+entry() { # MADE
+    local line=$FOLDER
+    for client in ${CLIENTS//,/ }; do
+        line+=" $client(rw,sync,no_subtree_check,$SQUASH)"
+    done
+    echo "$MARK is shared by nfs_setup/server.sh, --undo takes it back; made:$1"
+    echo "$line"
+}
+
+share() {
+    local running=no new old
+    ! server_runs || running=yes
+    need exportfs nfs-kernel-server
+    new=$(made "$MARK" "$EXPORTS")
+    if [[ ! -d $FOLDER ]]; then
+        run mkdir -p "$FOLDER"
+        new+=" folder"
+    fi
+    if [[ ! -d ${EXPORTS%/*} ]]; then
+        run mkdir "${EXPORTS%/*}"
+        new+=" exports.d"
+    fi
+    [[ $running = yes || $new = *\ service* ]] || new+=" service"
+    old=$(cat "$EXPORTS" 2> /dev/null || true)
+    new=$(without "$MARK" "$EXPORTS" && entry "$new")
+    if [[ $old != "$new" ]]; then
+        replace "$EXPORTS" <<< "$new"
+        [[ $running = no ]] || run exportfs -r
+    fi
+    [[ $running = yes ]] || start
+    [[ $DRY_RUN = yes ]] || echo "shared: $FOLDER, for $CLIENTS"
+}
+
+take_back() {
+    local new
+    new=$(made "$MARK" "$EXPORTS")
+    if [[ -e $EXPORTS ]] && grep -qF "$MARK " "$EXPORTS"; then
+        replace "$EXPORTS" < <(without "$MARK" "$EXPORTS")
+        ! server_runs || run exportfs -r
+        [[ $new != *\ service* ]] || ! server_runs || stop
+        [[ $new != *\ exports.d* ]] || run rmdir --ignore-fail-on-non-empty "${EXPORTS%/*}"
+        [[ $new != *\ folder* ]] || run rmdir --ignore-fail-on-non-empty "$FOLDER"
+    fi
+    [[ $DRY_RUN = yes ]] || echo "not shared: $FOLDER"
+}
+
+check
+if [[ $UNDO = yes ]]; then take_back; else share; fi
