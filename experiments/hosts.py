@@ -75,10 +75,11 @@ class Hosts:
     ) -> tuple[list[str], dict[str, str]]:
         """argv and environment that run `command` on one rank of each host, in their order.
 
-        `options` are further ones of mpirun.
+        mpirun itself runs on the first of them. `options` are further ones of it.
         """
         (program, *rest), environ = mpirun(len(self.addresses), command, ulfm=ulfm)
-        argv = [*self._inside(self._hub), program, "--prtemca", "plm_ssh_agent", str(self._agent)]
+        named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', self.addresses[0]]
+        argv = [*self.inside(0), *named, program, "--prtemca", "plm_ssh_agent", str(self._agent)]
         argv += ["--prtemca", "prte_if_include", self.network]
         argv += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]
         argv += ["--mca", "btl_tcp_if_include", self.network, "--map-by", "node"]

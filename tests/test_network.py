@@ -1,8 +1,11 @@
 """How long messages travel on the virtual cluster, and how the flag is read."""
 
+import math
+
 import numpy as np
 import pytest
 
+from cbdybw.clusters.cards import Cards
 from cbdybw.clusters.network import HEADER, Network, parse
 from cbdybw.clusters.worker import Kind, Message
 from cbdybw.errors import BadInput
@@ -147,3 +150,129 @@ def test_a_file_of_links_that_is_no_text_is_refused(tmp_path):
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(BadInput, match="not a text file"):
         parse(f"links={path}", 4, 0)
+
+
+# Cards that are shared
+
+
+def shared(rates, **links):
+    return Network(cards=dict(enumerate(rates)), **links)
+
+
+def arrives(network, source, dest, message, first):
+    """When it really does, asked until it is so."""
+    while (due := network.due(source, dest, message, first)) > first:
+        first = due
+    return first
+
+
+def test_messages_share_a_card_evenly():
+    network, message = shared([116.0, 1e9, 1e9]), update()
+    assert network.arrival(0, 1, message, 0.0)[0] == pytest.approx(1.0)  # nothing else is known of
+    assert network.arrival(0, 2, message, 0.0)[0] == pytest.approx(2.0)
+    assert network.due(0, 1, message, 1.0) == pytest.approx(2.0)
+    assert network.due(0, 1, message, 2.0) == network.due(0, 2, message, 2.0) == 2.0
+
+
+def test_a_slow_receiver_leaves_the_rest_of_the_senders_card_to_others():
+    network, message = shared([116.0, 29.0, 116.0, 116.0]), update()
+    arrivals = [network.arrival(0, dest, message, 0.0)[0] for dest in (1, 2, 3)]
+    assert arrives(network, 0, 2, message, arrivals[1]) == pytest.approx(2 / 0.75)
+    assert arrives(network, 0, 3, message, arrivals[2]) == pytest.approx(2 / 0.75)
+    assert arrives(network, 0, 1, message, arrivals[0]) == pytest.approx(4.0)
+
+
+def test_a_receivers_card_is_shared_and_sending_and_receiving_are_not():
+    network = shared([116.0, 116.0, 116.0])
+    first = network.arrival(0, 2, a := update(source=0), 0.0)[0]
+    assert network.arrival(1, 2, b := update(source=1), 0.5)[0] == pytest.approx(2.0)
+    assert network.arrival(2, 0, update(source=2), 0.5)[0] == pytest.approx(1.5)
+    assert arrives(network, 0, 2, a, first) == pytest.approx(1.5)
+    assert arrives(network, 1, 2, b, 2.0) == pytest.approx(2.0)
+
+
+def test_one_connection_carries_one_message_after_the_other_and_keeps_nobody_else_waiting():
+    network = shared([116.0, 1e9, 1e9], latency=1.0)
+    assert network.arrival(0, 1, update(), 0.0)[0] == pytest.approx(2.0)
+    assert network.arrival(0, 1, update(1), 0.0)[0] == pytest.approx(3.0)
+    close = Message(Kind.CLOSE, 0, 0)
+    assert network.arrival(0, 2, close, 0.0)[0] == pytest.approx(1.0 + 2 * HEADER / 116.0)
+    assert network.arrival(0, 1, close, 0.0)[0] > 3.0
+
+
+def test_cards_are_limited_by_their_links_and_have_the_default_rate_if_nothing_is_said():
+    network = Network(bandwidth=116.0, cards={0: 1e9, 1: 1e9}, links={(0, 1): (0.25, 58.0)})
+    assert network.arrival(0, 1, update(), 0.0)[0] == pytest.approx(2.25)
+    assert network.arrival(0, 2, update(), 9.0)[0] == pytest.approx(10.0)
+    assert network.due(0, 1, update(), 2.25) == 2.25  # another message: there is none to wait for
+
+
+def test_no_connection_could_be_faster_without_a_slower_one_paying_for_it():
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        rates = rng.choice([1.0, 2.0, 5.0, 13.0], 5).tolist()
+        links = {
+            (int(i), int(j)): float(rng.choice([0.5, 3.0])) for i, j in rng.integers(5, size=(4, 2))
+        }
+        link = lambda way, links=links: links.get(way, math.inf)  # noqa: E731
+        ways = {(int(i), int(j)) for i, j in rng.integers(5, size=(8, 2)) if i != j}
+        paces = Cards(rates.__getitem__, link)._paces(sorted(ways))
+        for way, pace in paces.items():
+            out = [paces[other] for other in ways if other[0] == way[0]]
+            into = [paces[other] for other in ways if other[1] == way[1]]
+            limits = [(rates[way[0]], out), (rates[way[1]], into), (link(way), [pace])]
+            assert all(sum(users) <= rate * (1 + 1e-9) for rate, users in limits)
+            assert any(
+                sum(users) >= rate * (1 - 1e-9) and pace >= max(users) * (1 - 1e-9)
+                for rate, users in limits
+            )
+
+
+def test_shared_cards_are_idle_behind_a_cut():
+    network = shared([116.0, 116.0])
+    network.arrival(0, 1, update(), 0.0)
+    network.forget()
+    assert network.arrival(0, 1, update(), 0.5)[0] == pytest.approx(1.5)
+
+
+def test_collectives_over_cards_go_at_the_pace_of_the_slowest():
+    network = Network(cards={0: 50.0, 1: 100.0}, links={(0, 1): (0.5, 80.0)})
+    assert network.barrier(4) == 1.0
+    vector = np.zeros(100, np.float32)
+    assert network.allreduce(4, vector) == pytest.approx(2 * 3 * (0.5 + 400 / 4 / 50.0))
+
+
+def test_a_file_names_the_rates_of_cards_among_links(tmp_path):
+    path = tmp_path / "links"
+    path.write_text("0 116  # a slow card\n0 1 0.25 inf\n2 232\n")
+    network = parse(f"links={path}", 3, 0)
+    assert network.shares
+    assert not parse(f"links={_only_links(tmp_path)}", 3, 0).shares
+    assert network.arrival(0, 1, update(), 0.0)[0] == pytest.approx(1.25)
+    assert network.arrival(1, 2, update(source=1), 0.0)[0] == pytest.approx(0.5)
+
+
+def _only_links(folder):
+    path = folder / "only"
+    path.write_text("0 1 0.25 inf\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("0 0", "'0 0' is neither `i j latency bandwidth` nor `i rate`"),
+        ("one 5", "is neither `i j latency bandwidth` nor `i rate`"),
+        ("0 -3", "is neither"),
+        ("0 nan", "is neither"),
+        ("4 1e6", "no rank 4 among the ranks 0 … 3"),
+        ("0", "is neither"),
+    ],
+)
+def test_a_wrong_line_of_cards_is_named(line, says, tmp_path):
+    path = tmp_path / "links"
+    path.write_text(f"0 1e6\n{line}\n")
+    with pytest.raises(BadInput, match=f"{path}:2: ") as error:
+        parse(f"links={path}", 4, 0)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)

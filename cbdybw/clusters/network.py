@@ -17,18 +17,19 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+from collections import deque
 from collections.abc import Mapping
 
 import numpy as np
 
 from cbdybw import specs
-from cbdybw.clusters.cards import Rate, through
+from cbdybw.clusters.cards import Cards
 from cbdybw.clusters.worker import FIRST_CONTROL, Message
 from cbdybw.errors import BadInput
 
 HEADER = 16  # bytes of a message beside its body (8 bytes each) and its vector [choice]
-_SENDS = _RECEIVES = -1  # in place of the other rank of a link
 _FREE = (0.0, math.inf)
+_ROUNDING = 1e-9  # seconds
 
 
 class Network:
@@ -55,27 +56,35 @@ class Network:
         cards: Mapping[int, float] | None = None,
     ):
         self._default, self._jitter, self._seed = (latency, bandwidth), jitter, seed
-        self._links, self._cards = links or {}, cards or {}
+        self._links, self._card_rates = links or {}, cards or {}
         self.instant = latency == 0 and bandwidth == math.inf and jitter == 0
-        self.instant = self.instant and not self._links and not self._cards
+        self.instant = self.instant and not self._links and not cards
+        self.shares = bool(cards)
+        self._cards = Cards(
+            card=lambda rank: self._card_rates.get(rank, bandwidth),
+            link=lambda way: self._links.get(way, _FREE)[1],
+        )
+        self._under_way: dict[tuple[int, int], deque[tuple[Message, float]]] = {}
         self._card_free: dict[int, float] = {}
-        self._rates: dict[
-            tuple[int, int], Rate
-        ] = {}  # of links and, with _SENDS or _RECEIVES, cards
         self._last: dict[tuple[int, int], tuple[float, bool]] = {}
         self._many = 1024  # links remembered before those that are idle are forgotten
 
     def arrival(self, source: int, dest: int, message: Message, now: float) -> tuple[float, bool]:
-        """When the message arrives, and whether it comes right behind control on its link."""
+        """When the message arrives, and whether it comes right behind control on its link.
+
+        Where cards are shared, that is the earliest it can be: ask `due` again then.
+        """
         latency, bandwidth = self._links.get((source, dest), self._default)
         nbytes = HEADER + 8 * len(message.body)
         nbytes += message.vector.nbytes if message.vector is not None else 0
-        if self._cards:
-            sent = through(nbytes, now, self._shared(source, dest))
+        travel = latency + self._extra(source, dest, message)
+        if self.shares:
+            sent = self._cards.send((source, dest), nbytes, now)
+            self._under_way.setdefault((source, dest), deque()).append((message, travel))
         else:
             sent = max(now, self._card_free.get(source, 0.0)) + nbytes / bandwidth
             self._card_free[source] = sent
-        time = sent + latency + self._extra(source, dest, message)
+        time = sent + travel
         last, behind = self._last.get((source, dest), (-1.0, False))
         time = max(time, last)
         behind = time == last and behind
@@ -84,18 +93,19 @@ class Network:
             self._forget_idle(now)
         return time, behind
 
-    def _shared(self, source: int, dest: int) -> list[Rate]:
-        """What a message shares with others: the finite rates on its way."""
-        _, every_card = self._default
-        ways = {
-            (source, _SENDS): self._cards.get(source, every_card),
-            (source, dest): self._links.get((source, dest), _FREE)[1],
-            (_RECEIVES, dest): self._cards.get(dest, every_card),
-        }
-        for way, rate in ways.items():
-            if way not in self._rates and rate < math.inf:
-                self._rates[way] = Rate(rate)
-        return [self._rates[way] for way in ways if way in self._rates]
+    def due(self, source: int, dest: int, message: Message, now: float) -> float:
+        """When a message that was to arrive now does arrive: later, if what was sent after it has
+        held it up. Ask in the order of each link; once it was `now` there is no need to."""
+        way = source, dest
+        under_way = self._under_way.get(way)
+        if not under_way or under_way[0][0] is not message:
+            return now
+        time = self._cards.oldest(way, now) + under_way[0][1]
+        if time > now + _ROUNDING:
+            return time
+        self._cards.take(way)
+        under_way.popleft()
+        return now
 
     def _forget_idle(self, now: float) -> None:
         """Drop links on which nothing is under way: all pairs of 10,000 ranks fill the memory."""
@@ -106,7 +116,8 @@ class Network:
         """At a consistent cut nothing is under way: links are as new, as they are for a run that
         is resumed there."""
         self._card_free.clear()
-        self._rates.clear()
+        self._cards.forget()
+        self._under_way.clear()
         self._last.clear()
 
     def _extra(self, source: int, dest: int, message: Message) -> float:
@@ -128,10 +139,10 @@ class Network:
     def _slowest(self) -> tuple[float, float]:
         """Latency and bandwidth of a round in which everybody sends: those of the slowest, where
         cards are known."""
-        if not self._cards:
+        if not self.shares:
             return self._default
         latencies, bandwidths = zip(self._default, *self._links.values(), strict=True)
-        return max(latencies), min(*bandwidths, *self._cards.values())
+        return max(latencies), min(*bandwidths, *self._card_rates.values())
 
 
 def _read_bandwidth(text: str) -> float:
