@@ -33,7 +33,7 @@ MARK="# cbdybw: $MOUNTPOINT"
 check() {
     [[ $SOURCE =~ ^[A-Za-z0-9._-]+:/[^[:space:]#,\"]*$|^\[[0-9a-fA-F:]+\]:/[^[:space:]#,\"]*$ ]] ||
         die 2 "SERVER:EXPORT=$SOURCE: say whose folder it is, as in 10.0.0.1:/srv/runs"
-    check_path MOUNTPOINT "$MOUNTPOINT"
+    check_path MOUNTPOINT "${WORDS[1]}"
     if without "$MARK" "$TABLE" | awk -v at="$MOUNTPOINT" '!/^#/ && $2 == at { exit 1 }'; then
         return
     fi

@@ -32,8 +32,8 @@ CLIENTS=${WORDS[1]}
 MARK="# cbdybw: $FOLDER"
 
 check() {
-    check_path FOLDER "$FOLDER"
-    [[ $CLIENTS =~ ^[A-Za-z0-9.:/_-]+(,[A-Za-z0-9.:/_-]+)*$ ]] ||
+    check_path FOLDER "${WORDS[0]}"
+    [[ $CLIENTS =~ ^[A-Za-z0-9.:/_-]+(,[A-Za-z0-9.:/_-]+)*$ && ! $CLIENTS, =~ /0+, ]] ||
         die 2 "CLIENTS=$CLIENTS: name networks or hosts, as in 10.0.0.0/24; never all the world"
     if [[ -d $FOLDER && $(stat -f -c %T "$FOLDER") = nfs ]]; then
         die 2 "FOLDER=$FOLDER: is NFS itself; share a disk of this machine"

@@ -7,7 +7,7 @@ UNDO=no
 WORDS=()
 
 die() { # CODE MESSAGE
-    echo "$ME: $2" >&2
+    echo "$ME: ${2//$'\n'/ }" >&2
     exit "$1"
 }
 

@@ -1,0 +1,57 @@
+#!/bin/bash
+# A run that is longer than the time limit: warned shortly before, it stops after its next checkpoint
+# and has itself started again, until it is done. `sbatch nfs_setup/slurm/requeue.sh` in the folder of
+# the repository, which all nodes share. It serves as an array too (`sbatch --array=0-4 …`).
+
+#SBATCH --job-name=long
+#SBATCH --ntasks=6                 # workers, and servers where the algorithm has some
+#SBATCH --time=04:00:00
+#SBATCH --signal=B:USR2@90         # warns this script so many seconds before: more than pass between
+                                   # two checkpoints, else the time is over before the next one
+#SBATCH --requeue                  # it may be started again, by itself, after a node's failure …
+#SBATCH --open-mode=append         # … and its log goes on then
+#SBATCH --output=%x-%A_%a.log
+
+cd "$SLURM_SUBMIT_DIR" || exit
+
+# --- edit from here
+python=.venv/bin/python
+launch=(.venv/bin/mpirun --with-ft ulfm --bind-to none -n "$SLURM_NTASKS")
+# On the virtual cluster: --ntasks=1 above, and launch=(); leave out --cluster=mpi.
+flags=(--cluster=mpi --workers="$SLURM_NTASKS" --seed="${SLURM_ARRAY_TASK_ID:-0}")
+flags+=(--algorithm=cb_dybw --iterations=100000 --checkpoint_every=50)
+run_dir="runs/$SLURM_JOB_NAME-${SLURM_ARRAY_TASK_ID:-0}"
+# --- to here
+
+if [ -e "$run_dir" ]; then flags+=(--resume); fi
+
+# Slurm's SIGTERM (scancel, a preempted job, the end of the time) finds the run by itself, and this
+# script has to outlive it: what is left of a job whose script has ended is killed at once.
+trap 'warned=yes' USR2
+trap 'ended=yes; kill -TERM "$run"' TERM
+
+# A process that ignores SIGUSR2 goes on doing so until it listens: a warning that comes while
+# TensorFlow loads ends nothing. Under mpirun that has to be said on each node.
+deaf=(bash -c 'trap "" USR2; exec "$@"' -)
+"${deaf[@]}" "${launch[@]}" "${deaf[@]}" \
+    "$python" -m experiments.train "${flags[@]}" --run_dir="$run_dir" &
+run=$!
+
+while kill -0 "$run" 2> /dev/null; do
+    # Again and again, for the first one may have come too early. mpirun passes it on to all ranks.
+    if [ "$warned" ]; then kill -USR2 "$run" 2> /dev/null; fi
+    sleep 1
+done
+wait "$run"
+code=$?
+
+again="no more is lost than what came after its last checkpoint: sbatch it again to go on"
+if [ "$ended" ]; then
+    [ "$warned" ] && echo "no checkpoint between the warning and the end of the time; $again," \
+        "with smaller --checkpoint_every, an earlier warning (--signal) or more --time" >&2
+elif [ "$code" = 75 ]; then
+    # Not everywhere allowed. A task of an array has a number of its own, whatever SLURM_JOB_ID says.
+    scontrol requeue "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}" ||
+        echo "this cluster does not let a job requeue itself; $again" >&2
+fi
+exit "$code"
