@@ -116,11 +116,10 @@ def machines_file(found: Calibration) -> str:
 
 
 def table(found: Calibration) -> Table:
-    """A line for each rank, in 80 columns."""
+    """A line for each rank, in 80 columns: its card, its slowest link, its processor."""
     view = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    view.add_column("rank on host", max_width=24, no_wrap=True)
-    heads = ("card out", "in", "slowest link", "ms", "MB/s", "send µs", "step ms")
-    for head in heads:
+    view.add_column("rank on host", max_width=19, no_wrap=True)
+    for head in ("out", "in", "slowest", "MB/s", "ms", "send µs", "step ms"):
         view.add_column(head, justify="right", no_wrap=True)
     for rank, (out, into) in enumerate(found.cards):
         own = {sum(pair) - rank: link for pair, link in found.links.items() if rank in pair}
@@ -130,8 +129,8 @@ def table(found: Calibration) -> Table:
             f"{out / 1e6:.4g}",
             f"{into / 1e6:.4g}",
             f"to {peer}",
-            f"{1e3 * link.latency:.3g}",
             f"{link.bandwidth / 1e6:.4g}",
+            f"{1e3 * link.latency:.3g}",
             f"{1e6 * found.overheads[rank]:.3g}",
             f"{1e3 * found.steps[rank]:.3g}" if found.steps[rank] else "",
         )
@@ -184,7 +183,7 @@ def main(_: list[str]) -> None:
         found = measure(nbytes, step)
         if rank == 0:
             line = written(found, out)
-            Console(highlight=False, width=80).print(table(found))
+            Console(highlight=False, width=80, color_system=None).print(table(found))
             print(line)
             print(json.dumps(result(found, nbytes, line), allow_nan=False), flush=True)
 

@@ -71,15 +71,17 @@ class Hosts:
         self.network = f"{NET}.0/24"
 
     def mpirun(
-        self, command: Sequence[str], *options: str, ulfm: bool = True
+        self, command: Sequence[str], *options: str, ulfm: bool = True, through: str = ""
     ) -> tuple[list[str], dict[str, str]]:
         """argv and environment that run `command` on one rank of each host, in their order.
 
-        mpirun itself runs on the first of them. `options` are further ones of it.
+        mpirun itself runs on the first of them. `options` are further ones of it; `through` is a
+        command that is to run its way to a host, given as further arguments.
         """
         (program, *rest), environ = mpirun(len(self.addresses), command, ulfm=ulfm)
         named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', self.addresses[0]]
-        argv = [*self.inside(0), *named, program, "--prtemca", "plm_ssh_agent", str(self._agent)]
+        agent = f"{through} {self._agent}".strip()
+        argv = [*self.inside(0), *named, program, "--prtemca", "plm_ssh_agent", agent]
         argv += ["--prtemca", "prte_if_include", self.network]
         argv += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]
         argv += ["--mca", "btl_tcp_if_include", self.network, "--map-by", "node"]
