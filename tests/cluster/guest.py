@@ -1,4 +1,4 @@
-"""What runs in a guest as its first process: starts what it is told to by the one that has booted it.
+"""What runs in a guest as its first process: starts what the one that has booted it tells it to.
 
     from there     run N: the command in FOLDER/N.json;  signal PID SIGNUM
     to there       {"number": N, "pid": …}, then {"number": N, "code": …}; with N = 0 when it is up
@@ -7,6 +7,7 @@ What a command prints goes to FOLDER/N.out and N.err. The lines come and go by a
 holds few bytes: that is why they are short. Standard library only, for it is to be up soon.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -60,10 +61,8 @@ def run(folder: Path, number: int, tell) -> None:
 
 def send(pid: int, signum: int) -> None:
     """A signal to a command, and to what it has started, if it is still there."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signum)
-    except ProcessLookupError:
-        pass
 
 
 if __name__ == "__main__":
