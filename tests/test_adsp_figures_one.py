@@ -186,10 +186,10 @@ def test_what_rows_do_not_contain_is_not_drawn(module):
 
 
 def test_rates_of_the_namespaces_are_those_that_the_virtual_cluster_reads():
-    links = network.parse(f"links={namespaces.LINKS}", 4, 0)
     assert namespaces.rates() == {0: 2.5e6, 1: 12.5e6, 2: 12.5e6, 3: 12.5e6}
     s = Settings(workload="timing:parameters=625000", workers=3, algorithm="bsp")
     for rank, rate in list(namespaces.rates().items())[:3]:
+        links = network.parse(f"links={namespaces.LINKS}", 4, 0)
         m = split.Message(split.Kind.PUSH, 0, rank, vector=split.Weightless(2_500_000))
         assert links.arrival(rank, 3, m, 0.0)[0] == pytest.approx(2_500_016 / rate)
     assert s.ranks == 4

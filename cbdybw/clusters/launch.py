@@ -42,6 +42,11 @@ def mpirun(
 ) -> tuple[list[str], dict[str, str]]:
     """argv and environment that run `command` on `ranks` ranks of this machine.
 
+    They talk through shared memory, so that no rank listens on any network; OMPI_MCA_btl and
+    OMPI_MCA_btl_tcp_if_include in the environment choose otherwise. What mpirun itself listens on
+    besides loopback, for daemons on other hosts, Open MPI 5.0 binds to every interface whatever it
+    is told.
+
     `ulfm` lets the ranks outlive the death of one. Raises BadInput when there is no mpirun.
     """
     argv = [_mpirun(), *(["--with-ft", "ulfm"] if ulfm else [])]
@@ -67,4 +72,5 @@ def _environment() -> dict[str, str]:
     }
     if os.geteuid() == 0:  # Open MPI asks root twice, as in a container
         added |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return os.environ | added
+    on_one_machine = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm"}
+    return on_one_machine | os.environ | added

@@ -114,6 +114,9 @@ class Mortality:
         """Nothing is heard of the dead once their death is known, nor by those who follow them.
         What a spell that has begun meanwhile holds back stays in its place on its link."""
         node, message, life, theirs, number, waited = arrival
+        network = self._cluster._network
+        if network.shares and self._cluster._held_up(node.rank, message, self._arrive, arrival):
+            return
         if life != self.deaths.get(message.source, 0) or theirs != node.restarts:
             return
         now, link = self._cluster.time, (message.source, node.rank)

@@ -306,8 +306,18 @@ class VirtualCluster:
 
     def _deliver(self, delivery: tuple[VirtualWorker, Message]) -> None:
         worker, message = delivery
+        if self._network.shares and self._held_up(worker.rank, message, self._deliver, delivery):
+            return
         self.trace.event(worker.rank, self.time, message.kind, message.iteration, message.source)
         worker._put(message)
+
+    def _held_up(self, dest: int, message: Message, action: Callable, delivery: Any) -> bool:
+        """Whether what was sent after `message` has held it up: it is delivered later then."""
+        due = self._network.due(message.source, dest, message, self.time)
+        if due > self.time:
+            self._last_arrival = max(self._last_arrival, due)
+            self._at(due, CONTROL, action, delivery)
+        return due > self.time
 
     def _deliver_all(self, message: Message) -> None:
         self.trace.broadcast(self.size, self.time, message.kind, message.iteration, message.source)
@@ -366,6 +376,9 @@ class VirtualCluster:
 
     def _save(self, arrivals: list[Arrival]) -> None:
         """All workers are here and no message is under way: a consistent cut."""
+        if self._last_arrival > self.time:  # something was held up meanwhile
+            self._at(self._last_arrival, LATE, self._save, arrivals)
+            return
         self._release(arrivals, Span.CHECKPOINT)  # first: a resumed run has these in its trace too
         self._network.forget()
         for node in self._nodes:
