@@ -23,7 +23,7 @@ if [ -e "$run_dir" ]; then flags+=(--resume); fi
 
 # This script must outlive the SIGTERM, else Slurm kills the ranks before they have written how the
 # run ended.
-trap 'kill -TERM "$run"' TERM
+trap 'kill -TERM "$run" 2> /dev/null' TERM
 .venv/bin/mpirun --with-ft ulfm --bind-to none -n "$SLURM_NTASKS" \
     .venv/bin/python -m experiments.train --cluster=mpi "${flags[@]}" --run_dir="$run_dir" &
 run=$!

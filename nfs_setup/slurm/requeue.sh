@@ -28,7 +28,7 @@ if [ -e "$run_dir" ]; then flags+=(--resume); fi
 # Slurm's SIGTERM (scancel, a preempted job, the end of the time) finds the run by itself, and this
 # script has to outlive it: what is left of a job whose script has ended is killed at once.
 trap 'warned=yes' USR2
-trap 'ended=yes; kill -TERM "$run"' TERM
+trap 'ended=yes; kill -TERM "$run" 2> /dev/null' TERM
 
 # A process that ignores SIGUSR2 goes on doing so until it listens: a warning that comes while
 # TensorFlow loads ends nothing. Under mpirun that has to be said on each node.
@@ -45,13 +45,13 @@ done
 wait "$run"
 code=$?
 
-again="no more is lost than what came after its last checkpoint: sbatch it again to go on"
-if [ "$ended" ]; then
-    [ "$warned" ] && echo "no checkpoint between the warning and the end of the time; $again," \
-        "with smaller --checkpoint_every, an earlier warning (--signal) or more --time" >&2
+again="it has lost no more than what came after its last checkpoint: submit it again to go on"
+if [ "$ended" ] && [ "$warned" ]; then
+    echo "ended before its next checkpoint; $again, with checkpoints more often, an earlier" \
+        "warning (--signal) or more --time" >&2
 elif [ "$code" = 75 ]; then
-    # Not everywhere allowed. A task of an array has a number of its own, whatever SLURM_JOB_ID says.
-    scontrol requeue "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}" ||
-        echo "this cluster does not let a job requeue itself; $again" >&2
+    # A task of an array has a number of its own, whatever SLURM_JOB_ID says.
+    job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
+    scontrol requeue "$job" || echo "this cluster lets no job requeue itself; $again" >&2
 fi
 exit "$code"

@@ -1,0 +1,166 @@
+"""Tasks as jobs of Slurm: the batch script, sbatch, and what squeue says of them.
+
+The script is nfs_setup/slurm/requeue.sh with other settings: submitit's conventions, without its
+pickled functions in the shared folder.
+"""
+
+from __future__ import annotations
+
+import getpass
+import itertools
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from cbdybw.clusters.launch import mpirun
+from cbdybw.errors import BadInput
+from experiments.arrays import Task
+from experiments.submission import Submission
+from experiments.watching import DONE, GONE, OVER, RUNNING, WAITING, Place
+
+_TEMPLATE = Path(__file__).parents[1] / "nfs_setup/slurm/requeue.sh"
+_SETTINGS = re.compile(r"(?<=# --- edit from here\n).*?(?=# --- to here\n)", re.DOTALL)
+_PATIENCE = 60  # seconds that a command of Slurm's may take
+_RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")
+_ENDS = (
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY"),
+    *("PREEMPTED", "REVOKED", "TIMEOUT"),
+)
+
+
+def script(submission: Submission) -> str:
+    """The batch script of a submission."""
+    launch = ""
+    if _on_mpi(submission.tasks):
+        *words, _ = mpirun(1, [])[0]  # the last one is the number of ranks
+        launch = f'{shlex.join(words)} "$SLURM_NTASKS"'
+    settings = f"""\
+python={shlex.quote(sys.executable)}
+flagfile={shlex.quote(str(submission.out / "tasks"))}/$SLURM_ARRAY_TASK_ID.flags
+launch=({launch})
+flags=(--flagfile="$flagfile")
+run_dir=$(sed -n 's/^--run_dir=//p' "$flagfile")
+"""
+    return _SETTINGS.sub(lambda _: settings, _TEMPLATE.read_text(encoding="utf-8"))
+
+
+def commands(submission: Submission, tasks: Iterable[Task], options: str) -> list[list[str]]:
+    """The lines that submit `tasks`, an array for each number of ranks. `options` are sbatch's."""
+    name = submission.out.name
+    log = str(submission.logs).replace("%", "%%")
+    groups: dict[int, list[Task]] = {}
+    for task in tasks:
+        groups.setdefault(task.ranks, []).append(task)
+    return [
+        [
+            *("sbatch", "--parsable", f"--job-name={name}", f"--ntasks={ranks}"),
+            *(f"--array={_numbers(members)}", f"--output={log}/%A_%a.log"),
+            *_split(options),
+            str(submission.script),
+        ]
+        for ranks, members in sorted(groups.items())
+    ]
+
+
+def check() -> None:
+    """BadInput where there is no Slurm."""
+    if shutil.which("sbatch") is None:
+        raise BadInput("sbatch: not on PATH; log in where Slurm is, or add --local to run it here")
+
+
+def submit(submission: Submission, tasks: Sequence[Task], options: str) -> None:
+    """Submit `tasks`, and note which jobs they are. BadInput with sbatch's own complaint."""
+    environ = mpirun(1, [])[1] if _on_mpi(tasks) else None
+    for command in commands(submission, tasks, options):
+        done = _ask(command, environ)
+        if done.returncode:
+            raise BadInput(f"sbatch: {_line(done.stderr)}; mend it by --sbatch='--option=value …'")
+        job = done.stdout.strip().partition(";")[0]  # then the cluster, where there are several
+        ranks = int(command[3].partition("=")[2])
+        submission.submitted({t.number: f"{job}_{t.number}" for t in tasks if t.ranks == ranks})
+
+
+def adopted(submission: Submission) -> dict[int, str]:
+    """Jobs of a submission that Slurm knows, whether or not that was noted."""
+    ours = (job for job, (_, _, command) in _queue().items() if command == str(submission.script))
+    return {int(job.partition("_")[2]): job for job in ours}
+
+
+class Jobs:
+    """The jobs of a submission."""
+
+    pause = 5.0  # squeue asks a server that all users share
+    lag = 10.0  # NFS
+
+    def __init__(self, submission: Submission):
+        self._submission = submission
+
+    def places(self) -> dict[int, Place]:
+        """Where each task is just now. RuntimeError when Slurm does not answer."""
+        queue = _queue()
+        return {
+            number: _place(job, *queue.get(job, ("", "", ""))[:2])
+            for number, job in self._submission.jobs.items()
+        }
+
+
+def _place(job: str, state: str, reason: str) -> Place:
+    if not state:
+        return Place(GONE, job)
+    if state in _ENDS:
+        return Place(DONE if state == "COMPLETED" else OVER, job, state)
+    if state in _RUNNING:
+        return Place(RUNNING, job)
+    return Place(WAITING, job, reason)
+
+
+def _queue() -> dict[str, tuple[str, str, str]]:
+    """Job → its state, why it waits, and its script."""
+    form = "--format=%i|%T|%r|%o"
+    done = _ask(
+        ["squeue", "--noheader", "--array", "--states=all", f"--user={getpass.getuser()}", form]
+    )
+    if done.returncode:
+        raise RuntimeError(f"squeue: {_line(done.stderr)}")
+    rows = (line.split("|", 3) for line in done.stdout.splitlines())
+    return {job: (state, reason, command) for job, state, reason, command in rows}
+
+
+def _ask(command: Sequence[str], environ: dict[str, str] | None = None):
+    try:
+        return subprocess.run(
+            command, env=environ, capture_output=True, text=True, timeout=_PATIENCE
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{command[0]}: no answer in {_PATIENCE} s") from None
+
+
+def _on_mpi(tasks: Iterable[Task]) -> bool:
+    on_mpi = {task.settings.cluster == "mpi" for task in tasks}
+    if len(on_mpi) > 1:
+        raise BadInput("--flagfile: some are for MPI and some not; submit them apart")
+    return on_mpi == {True}
+
+
+def _numbers(tasks: Iterable[Task]) -> str:
+    """0-4,7: in the way of --array."""
+    runs = itertools.groupby(
+        enumerate(task.number for task in tasks), lambda pair: pair[1] - pair[0]
+    )
+    spans = [[number for _, number in run] for _, run in runs]
+    return ",".join(str(s[0]) if len(s) == 1 else f"{s[0]}-{s[-1]}" for s in spans)
+
+
+def _split(options: str) -> list[str]:
+    try:
+        return shlex.split(options)
+    except ValueError as error:
+        raise BadInput(f"--sbatch={options}: {error}; write it as in a shell") from None
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
