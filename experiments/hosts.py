@@ -33,14 +33,19 @@ consent, which comes behind all that goes the other way: two who send each other
 time would do so one after the other."""
 _PROGRAMS = ("ip", "tc", "nsenter", "unshare")
 _CARD = """\
-qdisc replace dev {device} root handle 1: htb default 3
+qdisc replace dev {device} root handle 1: htb default 2
 class add dev {device} parent 1: classid 1:1 htb rate {rate}bit burst 16kb
 class add dev {device} parent 1:1 classid 1:2 htb rate {acks}bit ceil {rate}bit prio 0 quantum 9000
-class add dev {device} parent 1:1 classid 1:3 htb rate {rest}bit ceil {rate}bit prio 1 quantum 60000
 filter add dev {device} parent 1: protocol ip prio 1 u32 match u16 0 0xffc0 at 2 flowid 1:2
 """
-"""Acknowledgements, packets of less than 64 bytes, go first: behind a long queue of data they would
-keep back what comes the other way. Queues are so long that nothing is dropped."""
+_PEER = """\
+class add dev {device} parent 1:1 classid 1:{number} htb rate {share}bit ceil {rate}bit prio 1 \
+quantum 9000
+filter add dev {device} parent 1: protocol ip prio 2 u32 match ip {end} {address} flowid 1:{number}
+"""
+"""A card shares its rate evenly among the hosts it talks to, as Linux does by default (fq_codel):
+what is small does not wait behind what is large and for somebody else. Acknowledgements, packets of
+less than 64 bytes, go first. Queues are so long that nothing is dropped."""
 _AGENT = """\
 #!/bin/sh
 # mpirun's way to a host: its namespace, under a name of its own.
@@ -111,7 +116,6 @@ class Hosts:
         hub = self._hub
         _add(hub)
         _call(f"ip -n {hub} link add switch type bridge")
-        _call(f"ip -n {hub} addr add {NET}.{len(self._rates) + 1}/24 dev switch")
         _call(f"ip -n {hub} link set switch up")
         for n, rate in enumerate(self._rates):
             host, port = f"{self._prefix}-{n + 1}", f"port{n}"
@@ -121,11 +125,18 @@ class Hosts:
             _call(f"ip -n {host} addr add {self.addresses[n]}/24 dev eth0")
             _call(f"ip -n {host} link set eth0 up")
             _call(f"{' '.join(self.inside(n))} sysctl -q -w net.ipv4.tcp_congestion_control=reno")
-            for where, device in ((host, "eth0"), (hub, port)):
-                shares = {"rate": 8 * rate, "acks": 0.8 * rate, "rest": 7.2 * rate}
-                card = {name: f"{bits:.0f}" for name, bits in shares.items()}
-                for line in _CARD.format(device=device, **card).splitlines():
-                    _call(f"tc -n {where} {line}")
+            self._limit(host, "eth0", rate, "dst")
+            self._limit(hub, port, rate, "src")
+
+    def _limit(self, namespace: str, device: str, rate: float, end: str) -> None:
+        """Let `rate` through, shared by peers, whose addresses are at this end of a packet."""
+        bits, peers = 8 * rate, len(self.addresses)
+        lines = _CARD.format(device=device, rate=f"{bits:.0f}", acks=f"{bits / 10:.0f}")
+        for number, address in enumerate(self.addresses, 10):
+            share = f"{0.9 * bits / peers:.0f}"
+            about = {"number": number, "address": f"{address}/32", "share": share, "end": end}
+            lines += _PEER.format(device=device, rate=f"{bits:.0f}", **about)
+        _call(f"tc -n {namespace} -batch -", lines)
 
     def _remove(self) -> None:
         for number in range(1, len(self._rates) + 2):
@@ -166,8 +177,10 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _call(command: str) -> str:
-    done = subprocess.run(command.split(), capture_output=True, text=True, timeout=30, check=False)
+def _call(command: str, given: str = "") -> str:
+    done = subprocess.run(
+        command.split(), input=given, capture_output=True, text=True, timeout=30, check=False
+    )
     if done.returncode:
         said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
         raise Unavailable(f"{command}: {said}")
