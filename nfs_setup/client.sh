@@ -31,13 +31,13 @@ MOUNTPOINT=${WORDS[1]%/}
 MARK="# cbdybw: $MOUNTPOINT"
 
 check() {
+    local taken
     [[ $SOURCE =~ ^[A-Za-z0-9._-]+:/[^[:space:]#,\"]*$|^\[[0-9a-fA-F:]+\]:/[^[:space:]#,\"]*$ ]] ||
         die 2 "SERVER:EXPORT=$SOURCE: say whose folder it is, as in 10.0.0.1:/srv/runs"
     check_path MOUNTPOINT "${WORDS[1]}"
-    if without "$MARK" "$TABLE" | awk -v at="$MOUNTPOINT" '!/^#/ && $2 == at { exit 1 }'; then
-        return
-    fi
-    die 2 "MOUNTPOINT=$MOUNTPOINT: $TABLE mounts something there already; remove that line"
+    taken=$(without "$MARK" "$TABLE" | awk -v at="$MOUNTPOINT" '!/^#/ && $2 == at')
+    [[ -z $taken ]] ||
+        die 2 "MOUNTPOINT=$MOUNTPOINT: $TABLE mounts something there already; remove that line"
 }
 
 mounted() { findmnt -n -o SOURCE --mountpoint "$MOUNTPOINT" 2> /dev/null | tail -n 1; }
@@ -66,20 +66,17 @@ mount_it() {
 
 join() {
     need mount.nfs nfs-common
-    local folder="" new old
-    if [[ ! -d $MOUNTPOINT ]]; then
-        run mkdir -p "$MOUNTPOINT"
-        folder=" folder"
-    fi
+    local old new
+    make_folder "$MOUNTPOINT"
     if ! mount_it; then
-        [[ -z $folder ]] || run rmdir "$MOUNTPOINT"
+        remove_folder "$MOUNTPOINT"
         die 1 "$SOURCE: cannot be mounted; look at the server, its firewall (TCP 2049) and exports"
     fi
     old=$(cat "$TABLE" 2> /dev/null || true)
-    new=$(made "$MARK" "$TABLE")${folder}
+    NEW=$(made "$MARK" "$TABLE")$NEW
     new=$(
         without "$MARK" "$TABLE"
-        echo "$MARK is mounted by nfs_setup/client.sh, --undo takes it back; made:$new"
+        echo "$MARK is mounted by nfs_setup/client.sh, --undo takes it back; made:$NEW"
         echo "$SOURCE $MOUNTPOINT nfs $OPTIONS,_netdev 0 0"
     )
     if [[ $old != "$new" ]]; then
@@ -90,13 +87,12 @@ join() {
 }
 
 take_back() {
-    local new
-    new=$(made "$MARK" "$TABLE")
+    NEW=$(made "$MARK" "$TABLE")
     if [[ -e $TABLE ]] && grep -qF "$MARK " "$TABLE"; then
         [[ $(mounted) != "$SOURCE" ]] || run umount "$MOUNTPOINT"
-        replace "$TABLE" < <(without "$MARK" "$TABLE")
+        without "$MARK" "$TABLE" | replace "$TABLE"
         ! systemd_runs || run systemctl daemon-reload
-        [[ $new != *\ folder* ]] || run rmdir "$MOUNTPOINT"
+        remove_folder "$MOUNTPOINT"
     fi
     [[ $DRY_RUN = yes ]] || echo "not mounted: $MOUNTPOINT"
 }

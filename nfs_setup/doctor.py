@@ -204,17 +204,24 @@ def _watch(here: Peer, others: list[Peer], folder: str) -> Iterator[Finding]:
         peer.tell("watch", folder=folder, seconds=WATCHED)
     for peer in others:
         peer.hear()
-    here.ask("change", folder=folder)
-    start, seen, listed = time.monotonic(), {}, {}
+    here.tell("change", folder=folder)
+    done, _ = _heard(here)
+    delays, listed = {}, {}
     for peer in others:
-        seen[peer.name] = {}
-        while "event" in (what := peer.hear())[1]:
-            seen[peer.name][what[1]["event"]] = max(0.0, what[0] - start)
-        listed[peer.name] = what[1]["answer"]
+        seen, listed[peer.name] = _heard(peer)
+        delays[peer.name] = {name: max(0.0, seen[name] - done[name]) for name in seen}
     for change in CHANGES:
-        delays = {name: times.get(change) for name, times in seen.items()}
-        found = {name: change in changes for name, changes in listed.items()}
-        yield verdicts.visibility(change, delays, found, WATCHED)
+        late = {host: times.get(change) for host, times in delays.items()}
+        found = {host: change in changes for host, changes in listed.items()}
+        yield verdicts.visibility(change, late, found, WATCHED)
+
+
+def _heard(peer: Peer) -> tuple[dict[str, float], Any]:
+    """When each event of `peer` came, and the answer after them."""
+    events = {}
+    while "event" in (what := peer.hear())[1]:
+        events[what[1]["event"]] = what[0]
+    return events, what[1]["answer"]
 
 
 def _rates(here: Peer, other: Peer, folder: str) -> Iterator[Finding]:

@@ -280,12 +280,15 @@ def prepare(folder: str) -> None:
             atomic.write_bytes(Path(folder, name, "file"), b"first")
 
 
-def change(folder: str) -> None:
-    """Make a file, replace one, add to one, remove one."""
+def change(folder: str) -> Iterator[str]:
+    """Make a file, replace one, add to one, remove one; yield the name of each change when done."""
     for name in ("new", "rewritten"):
         atomic.write_bytes(Path(folder, name, "file"), b"second")
+        yield name
     atomic.append_text(Path(folder, "grown", "file"), "second")
+    yield "grown"
     Path(folder, "deleted", "file").unlink()
+    yield "deleted"
 
 
 def watch(folder: str, seconds: float) -> Iterator[Any]:

@@ -19,6 +19,7 @@ set -euo pipefail
 
 USAGE="$ME FOLDER CLIENTS"
 EXPORTS=/etc/exports.d/cbdybw.exports
+PIPES=/run/rpc_pipefs # Debian's place for what the kernel asks nfsdcld
 THREADS=8
 SQUASH=no_root_squash
 
@@ -53,7 +54,14 @@ start() {
         return
     fi
     echo "systemd does not run here: the server is started now, but will not be at the next boot"
+    if ! mountpoint -q "$PIPES"; then
+        run mkdir -p "$PIPES"
+        run mount -t rpc_pipefs pipes "$PIPES"
+    fi
     mountpoint -q /proc/fs/nfsd || run mount -t nfsd nfsd /proc/fs/nfsd
+    # It writes down who held what. Without it nobody may open a file for 90 s after each start.
+    run mkdir -p /var/lib/nfs/nfsdcld
+    run nfsdcld --pipefsdir="$PIPES"
     run exportfs -r
     # Version 4 alone: version 3 would need rpcbind and statd beside.
     run rpc.nfsd --no-nfs-version 3 --tcp --no-udp "$THREADS"
@@ -66,36 +74,36 @@ stop() {
         return
     fi
     run rpc.nfsd 0
-    run kill "$(pidof rpc.mountd)"
+    for pid in $(pidof rpc.mountd nfsdcld); do run kill "$pid"; done
     run umount /proc/fs/nfsd
 }
 
-# The lines of the exports file for FOLDER, with what `made` names.
-entry() { # MADE
+# The lines of the exports file for FOLDER.
+entry() {
     local line=$FOLDER
     for client in ${CLIENTS//,/ }; do
         line+=" $client(rw,sync,no_subtree_check,$SQUASH)"
     done
-    echo "$MARK is shared by nfs_setup/server.sh, --undo takes it back; made:$1"
+    echo "$MARK is shared by nfs_setup/server.sh, --undo takes it back; made:$NEW"
     echo "$line"
 }
 
 share() {
-    local running=no new old
+    local running=no old new
     ! server_runs || running=yes
     need exportfs nfs-kernel-server
-    new=$(made "$MARK" "$EXPORTS")
-    if [[ ! -d $FOLDER ]]; then
-        run mkdir -p "$FOLDER"
-        new+=" folder"
-    fi
+    NEW=$(made "$MARK" "$EXPORTS")
+    make_folder "$FOLDER"
     if [[ ! -d ${EXPORTS%/*} ]]; then
         run mkdir "${EXPORTS%/*}"
-        new+=" exports.d"
+        NEW+=" exports.d"
     fi
-    [[ $running = yes || $new = *\ service* ]] || new+=" service"
+    if [[ $running = no ]]; then
+        [[ $NEW = *\ service* ]] || NEW+=" service"
+        systemd_runs || mountpoint -q "$PIPES" || NEW+=" pipes"
+    fi
     old=$(cat "$EXPORTS" 2> /dev/null || true)
-    new=$(without "$MARK" "$EXPORTS" && entry "$new")
+    new=$(without "$MARK" "$EXPORTS" && entry)
     if [[ $old != "$new" ]]; then
         replace "$EXPORTS" <<< "$new"
         [[ $running = no ]] || run exportfs -r
@@ -105,14 +113,14 @@ share() {
 }
 
 take_back() {
-    local new
-    new=$(made "$MARK" "$EXPORTS")
+    NEW=$(made "$MARK" "$EXPORTS")
     if [[ -e $EXPORTS ]] && grep -qF "$MARK " "$EXPORTS"; then
-        replace "$EXPORTS" < <(without "$MARK" "$EXPORTS")
+        without "$MARK" "$EXPORTS" | replace "$EXPORTS"
         ! server_runs || run exportfs -r
-        [[ $new != *\ service* ]] || ! server_runs || stop
-        [[ $new != *\ exports.d* ]] || run rmdir --ignore-fail-on-non-empty "${EXPORTS%/*}"
-        [[ $new != *\ folder* ]] || run rmdir --ignore-fail-on-non-empty "$FOLDER"
+        [[ $NEW != *\ service* ]] || ! server_runs || stop
+        [[ $NEW != *\ pipes* ]] || ! mountpoint -q "$PIPES" || run umount --lazy "$PIPES"
+        [[ $NEW != *\ exports.d* ]] || run rmdir --ignore-fail-on-non-empty "${EXPORTS%/*}"
+        remove_folder "$FOLDER"
     fi
     [[ $DRY_RUN = yes ]] || echo "not shared: $FOLDER"
 }

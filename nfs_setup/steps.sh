@@ -5,6 +5,7 @@ ME=nfs_setup/$(basename "$0")
 DRY_RUN=no
 UNDO=no
 WORDS=()
+NEW="" # what was not there before, as the comment of an entry lists it
 
 die() { # CODE MESSAGE
     echo "$ME: ${2//$'\n'/ }" >&2
@@ -65,6 +66,25 @@ without() { # MARK FILE
 # The words after "made:" in the comment with `mark`: what was not there before.
 made() { # MARK FILE
     [[ ! -e $2 ]] || awk -v mark="$1" 'index($0, mark " ") == 1 { sub(/.*made:/, ""); print }' "$2"
+}
+
+# Make FOLDER where it is not there; into NEW which is the highest folder made for it.
+make_folder() { # FOLDER
+    [[ ! -d $1 ]] || return 0
+    local top=$1
+    while [[ ! -d ${top%/*}/ ]]; do top=${top%/*}; done
+    run mkdir -p "$1"
+    NEW+=" folder:$top"
+}
+
+# Undo `make_folder`, but for folders with something in them.
+remove_folder() { # FOLDER
+    [[ $NEW =~ \ folder:([^ ]+) ]] || return 0
+    local folder=$1 top=${BASH_REMATCH[1]}
+    while [[ $folder = "$top"* ]]; do
+        run rmdir --ignore-fail-on-non-empty "$folder"
+        folder=${folder%/*}
+    done
 }
 
 need() { # PROGRAM PACKAGE

@@ -8,6 +8,7 @@
 #SBATCH --output=%x-%j.log
 
 cd "$SLURM_SUBMIT_DIR" || exit
+export OMP_NUM_THREADS=1           # threads of a rank: as many as it has processors
 
 flags=(--algorithm=cb_dybw --workers="$SLURM_NTASKS" --workload=lrm --checkpoint_every=50)
 run_dir="runs/$SLURM_JOB_ID"

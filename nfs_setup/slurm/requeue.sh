@@ -13,6 +13,7 @@
 #SBATCH --output=%x-%A_%a.log
 
 cd "$SLURM_SUBMIT_DIR" || exit
+export OMP_NUM_THREADS=1           # threads of a rank: as many as it has processors
 
 # --- edit from here
 python=.venv/bin/python
