@@ -31,6 +31,15 @@ AT_ONCE = 4 << 20
 """Bytes of the largest message that leaves at once. MPI has a larger one wait for the receiver's
 consent, which comes behind all that goes the other way: two who send each other vectors at the same
 time would do so one after the other."""
+DETECTOR = {
+    "mpi_ft_detector": "true",
+    "mpi_ft_detector_thread": "true",  # else a rank that writes to a slow disk counts as dead
+    "mpi_ft_detector_period": "1",
+    "mpi_ft_detector_timeout": "5",
+    "mpi_ft_propagator_with_rbcast": "true",  # the news goes from rank to rank, not by mpirun
+}
+"""Open MPI's parameters by which ranks notice within seconds that a host is cut off: TCP says
+nothing of a peer that has fallen silent."""
 _PROGRAMS = ("ip", "tc", "nsenter", "unshare")
 _CARD = """\
 qdisc replace dev {device} root handle 1: htb default 2
@@ -76,12 +85,13 @@ class Hosts:
         self.network = f"{NET}.0/24"
 
     def mpirun(
-        self, command: Sequence[str], *options: str, ulfm: bool = True, through: str = ""
+        self, command: Sequence[str], ulfm: bool = True, through: str = ""
     ) -> tuple[list[str], dict[str, str]]:
         """argv and environment that run `command` on one rank of each host, in their order.
 
-        mpirun itself runs on the first of them. `options` are further ones of it; `through` is a
-        command that is to run its way to a host, given as further arguments.
+        mpirun itself runs on the first of them. `ulfm` lets the ranks notice each other's deaths,
+        and that a host is cut off; `through` is a command that is to run its way to a host, which
+        it is given as further arguments.
         """
         (program, *rest), environ = mpirun(len(self.addresses), command, ulfm=ulfm)
         named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', self.addresses[0]]
@@ -93,11 +103,17 @@ class Hosts:
         for limit in ("eager_limit", "rndv_eager_limit", "max_send_size"):
             argv += ["--mca", f"btl_tcp_{limit}", str(AT_ONCE)]
         argv += ["--host", ",".join(f"{address}:1" for address in self.addresses)]
-        return [*argv, *options, *rest], environ
+        for name, value in DETECTOR.items() if ulfm else ():
+            argv += ["--mca", name, value]
+        return [*argv, *rest], environ
 
     def inside(self, host: int) -> list[str]:
         """The beginning of a command line that is to run on this host."""
         return self._inside(f"{self._prefix}-{host + 1}")
+
+    def processes(self, host: int) -> list[int]:
+        """The numbers of all that runs on this host."""
+        return [int(pid) for pid in _call(f"ip netns pids {self._prefix}-{host + 1}").split()]
 
     def cut(self, host: int) -> None:
         """From now on nothing gets to this host or away from it."""
@@ -139,11 +155,11 @@ class Hosts:
         _call(f"tc -n {namespace} -batch -", lines)
 
     def _remove(self) -> None:
-        for number in range(1, len(self._rates) + 2):
-            namespace = f"{self._prefix}-{number}"
+        for host in range(len(self._rates) + 1):  # and the switch's namespace
+            namespace = f"{self._prefix}-{host + 1}"
             if Path(f"/run/netns/{namespace}").exists():
-                for pid in _call(f"ip netns pids {namespace}").split():
-                    _kill(int(pid))
+                for pid in self.processes(host):
+                    _kill(pid)
                 _call(f"ip netns del {namespace}")
 
 
