@@ -84,19 +84,15 @@ class Hosts:
         self.addresses = [f"{NET}.{host + 1}" for host in range(len(rates))]
         self.network = f"{NET}.0/24"
 
-    def mpirun(
-        self, command: Sequence[str], ulfm: bool = True, through: str = ""
-    ) -> tuple[list[str], dict[str, str]]:
+    def mpirun(self, command: Sequence[str], ulfm: bool = True) -> tuple[list[str], dict[str, str]]:
         """argv and environment that run `command` on one rank of each host, in their order.
 
         mpirun itself runs on the first of them. `ulfm` lets the ranks notice each other's deaths,
-        and that a host is cut off; `through` is a command that is to run its way to a host, which
-        it is given as further arguments.
+        and that a host is cut off.
         """
         (program, *rest), environ = mpirun(len(self.addresses), command, ulfm=ulfm)
         named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', self.addresses[0]]
-        agent = f"{through} {self._agent}".strip()
-        argv = [*self.inside(0), *named, program, "--prtemca", "plm_ssh_agent", agent]
+        argv = [*self.inside(0), *named, program, "--prtemca", "plm_ssh_agent", str(self._agent)]
         argv += ["--prtemca", "prte_if_include", self.network]
         argv += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]
         argv += ["--mca", "btl_tcp_if_include", self.network, "--map-by", "node"]
