@@ -40,7 +40,7 @@ from experiments.calibration import Card, Link
 from experiments.settings import define_flags, from_flags, parse_flags
 
 LINKS, MACHINES = "links.txt", "machines.toml"
-_PAIRS, _CARDS, _STEPS = 10.0, 10.0, 3.0
+_PAIRS, _CARDS, _STEPS = 8.0, 8.0, 3.0
 """Seconds that links, cards and minibatches are measured for."""
 
 

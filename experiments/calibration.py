@@ -1,7 +1,8 @@
 """What messages between MPI ranks take: latency, bandwidth, cards and overhead, with plain mpi4py.
 
 All ranks of a communicator call each function together, and get its result on every rank. While two
-ranks measure the others sleep: they may share processors. Figures are medians of several.
+ranks measure the others sleep: they may share processors. Who waits for a message looks once in a
+millisecond, as a rank that trains does, and latencies include that. Figures are medians of several.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _back_and_forth(comm: MPI.Comm, peer: int, nbytes: int, times: int) -> float
     for _ in range(times):
         begun = time.perf_counter()
         comm.Send(there, peer, _DATA)
-        comm.Recv(back, peer, _DATA)
+        _wait(comm.Irecv(back, peer, _DATA))
         took.append((time.perf_counter() - begun) / 2)
     return statistics.median(took)
 
@@ -84,13 +85,13 @@ def _back_and_forth(comm: MPI.Comm, peer: int, nbytes: int, times: int) -> float
 def _answer(comm: MPI.Comm, peer: int) -> None:
     order = np.empty(2, int)
     while True:
-        comm.Recv(order, peer, _ASK)
+        _wait(comm.Irecv(order, peer, _ASK))
         nbytes, times = map(int, order)
         if nbytes < 0:
             return
         vector = np.empty(nbytes, np.uint8)
         for _ in range(times):
-            comm.Recv(vector, peer, _DATA)
+            _wait(comm.Irecv(vector, peer, _DATA))
             comm.Send(vector, peer, _DATA)
 
 
@@ -206,7 +207,11 @@ def steps(comm: MPI.Comm, step: Callable[[int], object] | None, seconds: float) 
 
 
 def _meet(comm: MPI.Comm) -> None:
-    """Wait for all ranks without keeping a processor from those that still work."""
-    meeting = comm.Ibarrier()
-    while not meeting.Test():
+    """Come together."""
+    _wait(comm.Ibarrier())
+
+
+def _wait(request: MPI.Request) -> None:
+    """Wait without keeping a processor from those that work."""
+    while not request.Test():
         time.sleep(_PAUSE)
