@@ -2,7 +2,7 @@
 
 Tries in PATH what runs depend on, and prints a line on each thing: ok, warn or fail, and what to
 do. With --peers the same is tried between this host and those, which is what counts where several
-hosts share a folder; without, between two processes here. 2 to 6 seconds, 40 where caches are slow.
+hosts share a folder; without, between two processes here. 2 to 10 s, 40 where caches are slow.
 
 All that it makes lies in PATH/.doctor-…, which is removed at the end, also when it fails or is
 interrupted. On a peer this checkout and its .venv must lie under the same path as here.
@@ -14,27 +14,22 @@ than it could be. 2: something failed and runs would do harm, or the input canno
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
 import os
 import shlex
 import signal
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from absl import app, flags
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from cbdybw.clusters.guard import guard, say
 from cbdybw.errors import BadInput
 from nfs_setup import mounts, verdicts
-from nfs_setup.findings import FAIL, OK, VERDICTS, WARN, Finding, refused, worst
+from nfs_setup.changes import CHANGES
+from nfs_setup.findings import FAIL, OK, VERDICTS, Finding, refused
 from nfs_setup.peers import LAUNCH, NoAnswer, Peer, command, serve
-from nfs_setup.probes import CHANGES
+from nfs_setup.report import report
 
 ROUNDS = 200
 """Races: one in a hundred that goes wrong is all but surely seen."""
@@ -192,6 +187,7 @@ def _lock(here: Peer, other: Peer, folder: str) -> Finding:
 
 
 def _rewrite(here: Peer, other: Peer, folder: str) -> Finding:
+    here.ask("begin", folder=folder)
     other.tell("reread", folder=folder, seconds=10 * _REWRITING)
     other.hear()
     written = here.ask("rewrite", folder=folder, seconds=_REWRITING)
@@ -230,44 +226,6 @@ def _rates(here: Peer, other: Peer, folder: str) -> Iterator[Finding]:
     yield verdicts.rate("read", other.ask("read", folder=folder))
 
 
-_COLOURS = {OK: "green", WARN: "yellow", FAIL: "bold red"}
-_SUMMARY = {
-    OK: "fit for runs",
-    WARN: "fit for runs, with warnings",
-    FAIL: "not fit for runs",
-}
-
-
-def _print(console: Console, finding: Finding) -> None:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(width=4)
-    table.add_column(width=11, overflow="fold")
-    table.add_column()
-    what = Text(finding.says)
-    if finding.mend:
-        what.append(f"\n→ {finding.mend}", style="bold")
-    table.add_row(Text(finding.verdict, _COLOURS[finding.verdict]), Text(finding.check), what)
-    console.print(table)
-
-
-def report(path: str, findings: Iterator[Finding], as_json: bool) -> str:
-    """Print `findings` as they come, or as one object; the verdict on all of them."""
-    start, console, all_of_them = time.monotonic(), Console(), []
-    for finding in findings:
-        all_of_them.append(finding)
-        if not as_json:
-            _print(console, finding)
-    verdict, seconds = worst(all_of_them), time.monotonic() - start
-    if as_json:
-        lines = [dataclasses.asdict(finding) for finding in all_of_them]
-        about = {"path": path, "verdict": verdict, "seconds": round(seconds, 2)}
-        print(json.dumps({**about, "findings": lines}))
-    else:
-        line = f"{path}: {_SUMMARY[verdict]} (looked for {seconds:.1f} s)"
-        console.print(Text(line, _COLOURS[verdict]), soft_wrap=True)
-    return verdict
-
-
 def _parse(argv: list[str]) -> list[str]:
     with guard():
         try:
@@ -302,9 +260,9 @@ def main(argv: list[str]) -> int:
             return 0
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, lambda number, _: sys.exit(128 + number))
-        findings = examine(argv[1], flags.FLAGS.peers, flags.FLAGS.launch)
-        with contextlib.closing(findings):
-            return VERDICTS.index(report(argv[1], findings, flags.FLAGS.json))
+        hosts = flags.FLAGS.peers
+        with contextlib.closing(examine(argv[1], hosts, flags.FLAGS.launch)) as findings:
+            return VERDICTS.index(report(argv[1], findings, flags.FLAGS.json, hosts))
 
 
 if __name__ == "__main__":

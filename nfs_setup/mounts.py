@@ -46,7 +46,7 @@ class _Rule(NamedTuple):
     breaks: Callable[[dict[str, str]], bool]
     verdict: str
     says: str
-    mend: str = f"mount with -o {RECOMMENDED}"
+    mend: str
 
 
 _RULES = (

@@ -27,7 +27,10 @@ from pathlib import Path
 from types import GeneratorType
 from typing import Any, TextIO
 
-from nfs_setup.probes import PROBES
+from nfs_setup import changes, probes
+
+PROBES = probes.PROBES | changes.PROBES
+"""What a peer can be asked."""
 
 LAUNCH = "ssh -o BatchMode=yes {host}"
 """What starts a command on another host: the command's words are added."""
@@ -35,7 +38,7 @@ LAUNCH = "ssh -o BatchMode=yes {host}"
 _SHELLS = {"ssh", "rsh"}  # hand their words to a shell, which takes them apart again
 _LAST_WORDS = 2.0  # seconds for a peer that has ended to say why
 _PATIENCE = 40.0  # seconds for an answer: longer than any probe takes
-_END = 15.0  # seconds for a peer to clear up
+_END = 15.0  # seconds for a peer to clear up, if it has answered so far
 
 
 class NoAnswer(RuntimeError):
@@ -62,7 +65,7 @@ class Peer:
 
     def __init__(self, name: str, words: list[str]):
         self.name = name
-        self._asked = 0
+        self._asked, self._silent = 0, False
         self._lines: queue.Queue[tuple[float, str | None]] = queue.Queue()
         self._errors: list[str] = []
         self._process = subprocess.Popen(
@@ -93,10 +96,12 @@ class Peer:
         with contextlib.suppress(OSError):  # it may have ended before
             self._process.stdin.close()
         try:
-            self._process.wait(_END)
+            self.code = self._process.wait(_LAST_WORDS if self._silent else _END)
         except subprocess.TimeoutExpired:
             self._process.kill()
-        self.code = self._process.wait()
+            self.code = -signal.SIGKILL
+            with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may not let it go yet
+                self._process.wait(_LAST_WORDS)
         for thread in self._threads:
             thread.join(_LAST_WORDS)
 
@@ -127,6 +132,7 @@ class Peer:
             try:
                 when, line = self._lines.get(timeout=max(0.0, end - time.monotonic()))
             except queue.Empty:
+                self._silent = True
                 of = f" of {self.name}" if self.name else ""
                 raise NoAnswer(f"no answer{of} within {_PATIENCE:.0f} s") from None
             if line is None:

@@ -1,8 +1,8 @@
 """What is tried in a folder, on one host: each probe measures and judges nothing.
 
-A probe takes the folder and plain values, and returns something that JSON can carry; those that
-yield tell of events on the way. What the system refuses is raised as OSError. `nfs_setup.peers`
-runs them in processes of their own, here and on other hosts; `nfs_setup.verdicts` judges.
+A probe takes the folder and plain values, and returns something that JSON can carry. What the
+system refuses is raised as OSError. `nfs_setup.peers` runs probes in processes of their own, here
+and on other hosts; `nfs_setup.verdicts` judges. Those of `nfs_setup.changes` need two processes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,12 +28,10 @@ from nfs_setup import mounts
 PREFIX = ".doctor-"
 """How the folder begins that everything lies in."""
 
-_PAUSE = 0.02  # seconds between two looks at what is to change
 _STEP = 0.002  # seconds between two rounds of a race, at most
 _BLOCK = 2**20
 _FILES = 20  # synchronised by the fsync probe
 _ENOUGH = 3.0  # seconds after which a probe has measured enough, however slow the disk
-_REPEATED = 4000  # times that a version stands in a file of versions, which makes 40 KB
 
 
 def survey(path: str) -> dict[str, Any]:
@@ -231,109 +228,11 @@ def read(folder: str) -> dict[str, float]:
     return {"bytes": done, "seconds": time.perf_counter() - start}
 
 
-def rewrite(folder: str, seconds: float) -> int:
-    """Replace a file by one version after the other for `seconds`; the number of the last one."""
-    version, end = 0, time.monotonic() + seconds
-    while time.monotonic() < end:
-        version += 1
-        atomic.write_bytes(Path(folder, "versions"), _version(version, b","))
-    version += 1
-    atomic.write_bytes(Path(folder, "versions"), _version(version, b"."))
-    return version
-
-
-def reread(folder: str, seconds: float) -> Iterator[Any]:
-    """Read the file of `rewrite` until its last version is seen, for `seconds` at most.
-
-    Returns how often it was read, in how many versions, how often in several at once (`torn`) or in
-    an older one than before (`back`), and whether the last one was seen.
-    """
-    yield "reading"
-    seen, counts, last = [0], {"reads": 0, "torn": 0, "back": 0}, b","
-    end = time.monotonic() + seconds
-    while last != b"." and time.monotonic() < end:
-        try:
-            content = Path(folder, "versions").read_bytes()
-        except FileNotFoundError:
-            continue
-        last, version = content[-1:], int(content[:9] or 0)
-        counts["reads"] += 1
-        counts["torn"] += content != _version(version, last)
-        counts["back"] += version < seen[-1]
-        seen.append(version)
-    return counts | {"versions": len(set(seen)) - 1, "last": last == b"."}
-
-
-def _version(number: int, end: bytes) -> bytes:
-    return (b"%09d" % number + end) * _REPEATED
-
-
-CHANGES = ("new", "rewritten", "grown", "deleted")
-"""What `change` does with files, and `watch` sees."""
-
-
-def prepare(folder: str) -> None:
-    """Make what `change` will change; a folder for each, so that no look refreshes another."""
-    for name in CHANGES:
-        Path(folder, name).mkdir()
-        if name != "new":
-            atomic.write_bytes(Path(folder, name, "file"), b"first")
-
-
-def change(folder: str) -> Iterator[str]:
-    """Make a file, replace one, add to one, remove one; yield the name of each change when done."""
-    for name in ("new", "rewritten"):
-        atomic.write_bytes(Path(folder, name, "file"), b"second")
-        yield name
-    atomic.append_text(Path(folder, "grown", "file"), "second")
-    yield "grown"
-    Path(folder, "deleted", "file").unlink()
-    yield "deleted"
-
-
-def watch(folder: str, seconds: float) -> Iterator[Any]:
-    """Yield "watching", then the name of each change as it is seen, for `seconds` at most.
-
-    Every look before the change leaves something in this host's caches, as polling programs do.
-    Returns the changes that are seen only once the folder has been listed, which makes an NFS
-    client ask its server.
-    """
-    waiting = [name for name in CHANGES if not _changed(folder, name)]
-    yield "watching"
-    end = time.monotonic() + seconds
-    while waiting and time.monotonic() < end:
-        for name in [name for name in waiting if _changed(folder, name)]:
-            waiting.remove(name)
-            yield name
-        time.sleep(_PAUSE)
-    for name in waiting:
-        os.listdir(Path(folder, name))
-    return [name for name in waiting if _changed(folder, name)]
-
-
-def _changed(folder: str, name: str) -> bool:
-    path = Path(folder, name, "file")
-    try:
-        if name == "grown":
-            return path.stat().st_size > len(b"first")
-        if name == "deleted":
-            path.stat()
-            return False
-        return path.read_bytes() == b"second"
-    except FileNotFoundError:
-        return name == "deleted"
-    except OSError as error:
-        if error.errno != errno.ESTALE:
-            raise
-        return name == "deleted"
-
-
 PROBES = {
     probe.__name__: probe
     for probe in (
         *(survey, mount, make, sees, owner, space, quota, clock),
         *(fsync, rename, names, race, lock, unlock, write, read),
-        *(rewrite, reread, prepare, change, watch),
     )
 }
 """By their names."""

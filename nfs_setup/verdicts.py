@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from nfs_setup.findings import FAIL, OK, WARN, Finding
-from nfs_setup.mounts import FRESH, RECOMMENDED
+from nfs_setup.mounts import FRESH
 
 FSYNC_SLOW = 0.02
 """Seconds. Disks and NFS servers take 1 to 10 ms; at 20 ms checkpoints hold up fast training."""
@@ -32,7 +32,7 @@ CLOCK_OFF = 2.0
 CLOCK_WRONG = 300.0
 """Seconds that munge, by which Slurm's nodes know each other, lets pass."""
 
-_REMOUNT = f"mount with -o {RECOMMENDED}"
+_REMOUNT = "mount with lookupcache=positive,actimeo=1"
 _ELSEWHERE = "use another file system for runs"
 
 
