@@ -52,9 +52,9 @@ class add dev {device} parent 1:1 classid 1:{number} htb rate {share}bit ceil {r
 quantum 9000
 filter add dev {device} parent 1: protocol ip prio 2 u32 match ip {end} {address} flowid 1:{number}
 """
-"""A card shares its rate evenly among the hosts it talks to, as Linux does by default (fq_codel):
-what is small does not wait behind what is large and for somebody else. Acknowledgements, packets of
-less than 64 bytes, go first. Queues are so long that nothing is dropped."""
+"""A card shares its rate evenly among the hosts it talks to, as fq_codel does: what is small does
+not wait behind what is large and for somebody else. Acknowledgements, packets of less than 64
+bytes, go first. Queues are so long that nothing is dropped."""
 _AGENT = """\
 #!/bin/sh
 # mpirun's way to a host: its namespace, under a name of its own.
@@ -105,22 +105,15 @@ class Hosts:
 
     def inside(self, host: int) -> list[str]:
         """The beginning of a command line that is to run on this host."""
-        return self._inside(f"{self._prefix}-{host + 1}")
+        return ["nsenter", f"--net=/run/netns/{self._prefix}-{host + 1}"]
 
     def processes(self, host: int) -> list[int]:
         """The numbers of all that runs on this host."""
         return [int(pid) for pid in _call(f"ip netns pids {self._prefix}-{host + 1}").split()]
 
     def cut(self, host: int) -> None:
-        """From now on nothing gets to this host or away from it."""
+        """Pull the cable: from now on nothing gets to this host or away from it."""
         _call(f"ip -n {self._hub} link set port{host} down")
-
-    def mend(self, host: int) -> None:
-        """Undo `cut`."""
-        _call(f"ip -n {self._hub} link set port{host} up")
-
-    def _inside(self, namespace: str) -> list[str]:
-        return ["nsenter", f"--net=/run/netns/{namespace}"]
 
     def _make(self) -> None:
         self._agent.write_text(_AGENT.format(prefix=self._prefix))

@@ -7,8 +7,11 @@ import pytest
 
 from cbdybw.clusters.cards import Cards
 from cbdybw.clusters.network import HEADER, Network, parse
+from cbdybw.clusters.trace import Trace
+from cbdybw.clusters.virtual import VirtualCluster
 from cbdybw.clusters.worker import Kind, Message
 from cbdybw.errors import BadInput
+from cbdybw.recorder import Recorder
 
 
 def update(k=0, source=0, parameters=25):
@@ -226,6 +229,28 @@ def test_no_connection_could_be_faster_without_a_slower_one_paying_for_it():
                 sum(users) >= rate * (1 - 1e-9) and pace >= max(users) * (1 - 1e-9)
                 for rate, users in limits
             )
+
+
+def test_the_virtual_cluster_delivers_a_message_when_those_after_it_have_let_it_through():
+    async def main(worker):
+        if worker.rank == 0:
+            for dest in (1, 2):
+                worker.send(dest, update())
+                worker.send(dest, Message(Kind.CLOSE, 0, 0))
+        else:
+            await worker.receive(lambda m: m.kind is Kind.UPDATE)
+        came = worker.now()
+        await worker.checkpoint(lambda: None)
+        return came, worker.now()
+
+    network = Network(cards={0: 116.0, 1: 1e9, 2: 1e9})
+    cluster = VirtualCluster(
+        3, delay=lambda rank, index: 1.0, network=network, seed=0, trace=Trace(),
+        recorder=Recorder(1),
+    )  # fmt: skip
+    (_, cut), *others = cluster.run(main).values()
+    assert [came for came, _ in others] == pytest.approx([2.0, 2.0])
+    assert cut == pytest.approx(2.0 + 2 * HEADER / 116.0)  # nothing is under way then
 
 
 def test_shared_cards_are_idle_behind_a_cut():
