@@ -8,8 +8,11 @@ Where a file says at what rate the ranks' cards send and receive, messages share
 those of their links, at the same time: see `clusters.cards`. A file of measured rates is what
 `python -m experiments.calibrate` writes. What the model leaves out: what messages cost processors,
 packets that are lost, switches with less room than their ports together, ranks that share a card
-(each of them has what it had of it when all were talking), and the slow start of a connection that
-has been idle.
+(each of them has what it had of it when all were talking), the slow start of a connection that has
+been idle, and the consent of the receiver that MPI waits for before it sends a large message. Over
+TCP the latter comes behind what goes the other way, and iterations in which neighbours exchange
+vectors took half as long again; `--mca btl_tcp_eager_limit` (with `…rndv_eager_limit` and
+`…max_send_size`) above the size of a vector does away with it, and is what predictions are for.
 """
 
 from __future__ import annotations
