@@ -9,7 +9,7 @@ cluster predicts the same runs from the same file. OUT/links.jsonl has the rows 
 are steps and commits per second.
 
 Workers are five times as fast as `ratio.toml` says, models are as large as the CNN, and ADSP has a
-fixed commit rate, for nothing is looked at. [choice] All of it. Expect predictions within some 5
+fixed commit rate, for nothing is looked at. [choice] All of it. Expect predictions within some 7
 per cent. (The rows in `results` are older: they were predicted by links alone, with a server whose
 card sends one answer after the other, and say 15 % for BSP.)
 """
