@@ -83,7 +83,7 @@ def examine(path: str, hosts: Sequence[str] = (), launch: str = LAUNCH) -> Itera
                 others[0].ask("sees", folder=folder)  # it has started when it answers
             yield from _together(here, others, folder)
         except NoAnswer as trouble:
-            mend = "a file server or the network hangs: look at both, then start again"
+            mend = "see whether the file server, the network and that host are up; start again"
             yield Finding("answer", FAIL, str(trouble), mend)
         finally:
             stack.close()

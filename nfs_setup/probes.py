@@ -87,7 +87,7 @@ def quota(folder: str) -> dict[str, int] | None:
     """What the quota command says of this user's bytes: `used` and `limit`; None if nothing."""
     if shutil.which("quota") is None:
         return None
-    command = ["quota", "--no-wrap", "--raw-grace", "--filesystem", folder]
+    command = ["quota", "--no-wrap", "--raw-grace", "--filesystem-list", folder]
     try:
         told = subprocess.run(command, capture_output=True, text=True, timeout=_ENOUGH).stdout
     except subprocess.TimeoutExpired:  # over NFS it asks a service that need not run

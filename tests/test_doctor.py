@@ -120,6 +120,21 @@ def test_a_file_that_grows_too_large_fails_and_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_the_quota_command_is_believed(tmp_path):
+    told = """\
+Disk quotas for user nobody (uid 65534):
+     Filesystem  blocks   quota   limit   grace   files   quota   limit   grace
+     /dev/loop0   12288*  10000   20000 1796737606       1       0       0       0
+"""  # of quota 4.06 on ext4
+    program = tmp_path / "quota"
+    program.write_text(f"#!/bin/sh\ncat << END\n{told}END\n")
+    program.chmod(0o755)
+    findings, _ = examined(tmp_path, env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert findings["quota"]["figures"] == {"used": 12288 * 1024, "limit": 20000 * 1024}
+    assert findings["quota"]["says"] == "0.0 GB left of 0.0 GB"
+    assert findings["quota"]["verdict"] == "fail"
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_when_the_doctor_is_ended(tmp_path, signum):
     with subprocess.Popen(
