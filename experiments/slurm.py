@@ -30,14 +30,15 @@ _ENDS = (
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY"),
     *("PREEMPTED", "REVOKED", "TIMEOUT"),
 )
+_OWN = ("COMPLETED", "FAILED")  # how it ended is the run's to say
 
 
 def script(submission: Submission) -> str:
     """The batch script of a submission."""
     launch = ""
     if _on_mpi(submission.tasks):
-        *words, _ = mpirun(1, [])[0]  # the last one is the number of ranks
-        launch = f'{shlex.join(words)} "$SLURM_NTASKS"'
+        program = mpirun(1, [])[0][0]
+        launch = f'{shlex.quote(program)} --with-ft ulfm --bind-to none -n "$SLURM_NTASKS"'
     settings = f"""\
 python={shlex.quote(sys.executable)}
 flagfile={shlex.quote(str(submission.out / "tasks"))}/$SLURM_ARRAY_TASK_ID.flags
@@ -74,9 +75,8 @@ def check() -> None:
 
 def submit(submission: Submission, tasks: Sequence[Task], options: str) -> None:
     """Submit `tasks`, and note which jobs they are. BadInput with sbatch's own complaint."""
-    environ = mpirun(1, [])[1] if _on_mpi(tasks) else None
     for command in commands(submission, tasks, options):
-        done = _ask(command, environ)
+        done = _ask(command)
         if done.returncode:
             raise BadInput(f"sbatch: {_line(done.stderr)}; mend it by --sbatch='--option=value …'")
         job = done.stdout.strip().partition(";")[0]  # then the cluster, where there are several
@@ -112,10 +112,10 @@ def _place(job: str, state: str, reason: str) -> Place:
     if not state:
         return Place(GONE, job)
     if state in _ENDS:
-        return Place(DONE if state == "COMPLETED" else OVER, job, state)
+        return Place(DONE if state == "COMPLETED" else OVER, job, "" if state in _OWN else state)
     if state in _RUNNING:
         return Place(RUNNING, job)
-    return Place(WAITING, job, reason)
+    return Place(WAITING, job, "" if reason == "None" else reason)
 
 
 def _queue() -> dict[str, tuple[str, str, str]]:
@@ -130,11 +130,9 @@ def _queue() -> dict[str, tuple[str, str, str]]:
     return {job: (state, reason, command) for job, state, reason, command in rows}
 
 
-def _ask(command: Sequence[str], environ: dict[str, str] | None = None):
+def _ask(command: Sequence[str]) -> subprocess.CompletedProcess:
     try:
-        return subprocess.run(
-            command, env=environ, capture_output=True, text=True, timeout=_PATIENCE
-        )
+        return subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"{command[0]}: no answer in {_PATIENCE} s") from None
 

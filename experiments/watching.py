@@ -6,6 +6,7 @@ Where a task is comes from the batch system, what came of it from its run folder
 from __future__ import annotations
 
 import contextlib
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
@@ -22,6 +23,7 @@ WAITING, RUNNING, DONE, OVER, GONE = "waiting", "running", "done", "over", "gone
 """Of a task: it has yet to run, it runs, it ended with exit code 0, it ended otherwise, or nobody
 knows it any more."""
 _SPENT = (DONE, OVER, GONE)
+_LONGEST = 200  # characters of a log's last line
 _STYLES = {"finished": "green", "running": "bold", "diverged": "yellow"}
 
 
@@ -126,7 +128,7 @@ class _Look:
         with contextlib.suppress(FileNotFoundError):
             text = self._submission.log(task, place.job).read_text(errors="replace")
             if lines := [line for line in text.splitlines() if line.strip()]:
-                return f"{place.says} {lines[-1]}".strip()
+                return f"{place.says} {textwrap.shorten(lines[-1], _LONGEST)}".strip()
         return place.says or "it has left no word"
 
 

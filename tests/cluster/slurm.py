@@ -13,7 +13,10 @@ Its nodes n1 to n4 have two processors each, whatever the machine has. Jobs of t
 from __future__ import annotations
 
 import contextlib
+import datetime
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -27,8 +30,10 @@ from tests.cluster.machine import install
 
 NODES = ("n1", "n2", "n3", "n4")
 _ENDS = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
+_ROOT = Path(__file__).parents[2]
 _PATH = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
 _PACKAGES = ("slurm-wlm", "slurm-wlm-basic-plugins", "munge")
+_CHECK = 30.0  # seconds between two looks at time limits
 _UP, _DOWN = 30.0, 15.0  # seconds in which the daemons should come, and go
 _GRACE = 5  # seconds between SIGTERM and SIGKILL
 _PAUSE = 2  # seconds before a requeued job is started again
@@ -54,7 +59,8 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
-SchedulerParameters=sched_min_interval=100000,batch_sched_delay=0
+SchedulerParameters=sched_interval=1,batch_sched_delay=0
+SlurmctldDebug=debug2
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 ReturnToService=2
@@ -77,7 +83,13 @@ class Slurm:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.environ = os.environ | {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": _PATH}
+        self.environ = os.environ | {
+            "SLURM_CONF": str(folder / "slurm.conf"),
+            "PATH": _PATH,
+            "PYTHONPATH": str(_ROOT),
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        }
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Slurm:
@@ -140,10 +152,39 @@ class Slurm:
     def release(self, job: str, seconds: float = 30) -> None:
         """Wait for a requeued job to be pending again, and let it go without Slurm's 2 minutes.
 
-        Not at once: a node refuses a job that it has ended within the same second.
+        Not at once: a node refuses a job that it has ended within the same second. From now on it
+        has time enough.
         """
         self.wait(job, "PENDING", seconds=seconds)
-        self.run("scontrol", "update", f"jobid={job}", f"StartTime=now+{_PAUSE}")
+        now = f"StartTime=now+{_PAUSE}"
+        self.run("scontrol", "update", f"jobid={job}", now, "TimeLimit=10")
+
+    @contextlib.contextmanager
+    def submitting(self, *arguments: str, cwd: Path) -> Iterator[Submitting]:
+        """`experiments.submit` while the block lasts; Ctrl-C ends it if nothing else does."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "experiments.submit", *arguments],
+            cwd=cwd,
+            env=self.environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield Submitting(process)
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+            process.wait(30)
+            for pipe in (process.stdout, process.stderr):
+                pipe.close()
+
+    def before_check(self, seconds: float) -> None:
+        """Wait until Slurm is `seconds` away from its next look at time limits, two a minute."""
+        checks = r"^\[(\S+)\] (?:debug2: Testing job time limits|Running as primary)"
+        seen = re.findall(checks, (self.folder / "slurmctld.log").read_text(), re.MULTILINE)
+        last = datetime.datetime.fromisoformat(seen[-1]).timestamp()
+        time.sleep((last + _CHECK - seconds - time.time()) % _CHECK)
 
     def _write(self) -> None:
         ports = _free_ports(1 + len(NODES))
@@ -207,6 +248,29 @@ class Slurm:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
                 if mark in entry.read_bytes().split(b"\0"):
                     os.kill(int(entry.parent.name), signal.SIGKILL)
+
+
+class Submitting:
+    """`experiments.submit` under way."""
+
+    def __init__(self, process: subprocess.Popen):
+        self.process = process
+
+    def jobs(self, out: Path) -> dict[int, str]:
+        """Task → job, once it has submitted something into the folder `out`."""
+        end = time.monotonic() + _UP
+        while time.monotonic() < end:
+            with contextlib.suppress(FileNotFoundError):
+                if jobs := json.loads((out / "submission.json").read_text())["jobs"]:
+                    return {int(task): job for task, job in jobs.items()}
+            assert self.process.poll() is None, self.process.communicate()
+            time.sleep(0.1)
+        raise AssertionError(f"nothing submitted in {_UP:g} s")
+
+    def ended(self, seconds: float) -> tuple[int, list[str], list[str]]:
+        """Exit code, and the lines on stdout and stderr."""
+        out, err = self.process.communicate(timeout=seconds)
+        return self.process.returncode, out.splitlines(), err.splitlines()
 
 
 def _free_ports(number: int) -> list[int]:
