@@ -78,7 +78,7 @@ class Hosts:
     """
 
     def __init__(self, prefix: str, rates: Sequence[float], folder: Path):
-        self._prefix, self._rates = prefix, rates
+        self._prefix, self._rates, self._folder = prefix, rates, folder
         self._agent = folder / "agent"
         self._hub = f"{prefix}-{len(rates) + 1}"
         self.addresses = [f"{NET}.{host + 1}" for host in range(len(rates))]
@@ -101,7 +101,7 @@ class Hosts:
         argv += ["--host", ",".join(f"{address}:1" for address in self.addresses)]
         for name, value in DETECTOR.items() if ulfm else ():
             argv += ["--mca", name, value]
-        return [*argv, *rest], environ
+        return [*argv, *rest], environ | {"TMPDIR": str(self._folder)}  # MPI's files go with it
 
     def inside(self, host: int) -> list[str]:
         """The beginning of a command line that is to run on this host."""
@@ -163,7 +163,7 @@ def hosts(rates: Sequence[float]) -> Iterator[Hosts]:
             raise Unavailable(f"the program {program} is not installed")
     if os.geteuid() != 0:
         raise Unavailable("only root makes network namespaces")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         made = Hosts(f"cbdybw-{os.getpid()}-{next(_numbers)}", rates, Path(folder))
         try:
             made._make()
