@@ -28,7 +28,7 @@ from cbdybw.errors import BadInput
 from nfs_setup import mounts, verdicts
 from nfs_setup.changes import CHANGES
 from nfs_setup.findings import FAIL, OK, VERDICTS, Finding, refused
-from nfs_setup.peers import LAUNCH, NoAnswer, Peer, command, serve
+from nfs_setup.peers import LAUNCH, SRUN, NoAnswer, Peer, command, serve
 from nfs_setup.report import report
 
 ROUNDS = 200
@@ -62,7 +62,9 @@ def examine(path: str, hosts: Sequence[str] = (), launch: str = LAUNCH) -> Itera
         here = stack.enter_context(Peer.local())
         try:
             yield verdicts.place(_survey(here, path))
-            yield from mounts.judge(_mount(here, path))
+            with _refusals("mount") as found:
+                found += mounts.judge(_mount(here, path))
+            yield from found
             try:
                 folder = here.ask("make", path=path)
             except OSError as error:
@@ -267,7 +269,7 @@ def main(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     flags.DEFINE_list("peers", [], "hosts that share the folder, as in n1,n2")
-    flags.DEFINE_string("launch", LAUNCH, "what starts a command on {host}: srun -w {host}, say")
+    flags.DEFINE_string("launch", LAUNCH, "what starts a command on {host}; for Slurm: " + SRUN)
     flags.DEFINE_bool("json", False, "print one JSON object")
     flags.DEFINE_bool("peer", False, "answer another doctor on stdin and stdout")
     app.run(main, flags_parser=_parse)

@@ -110,7 +110,7 @@ _BARRIERS = {"nobarrier": "", "barrier": "0"}
 
 def of(folder: str | os.PathLike) -> Mount | None:
     """The mount that `folder` is on; None where the kernel lists none, as in some chroots."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
         about = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
     finally:

@@ -35,6 +35,9 @@ PROBES = probes.PROBES | changes.PROBES
 LAUNCH = "ssh -o BatchMode=yes {host}"
 """What starts a command on another host: the command's words are added."""
 
+SRUN = "srun --quiet --nodelist={host} --ntasks=1"
+"""The same where hosts are reached by Slurm."""
+
 _SHELLS = {"ssh", "rsh"}  # hand their words to a shell, which takes them apart again
 _LAST_WORDS = 2.0  # seconds for a peer that has ended to say why
 _PATIENCE = 40.0  # seconds for an answer: longer than any probe takes

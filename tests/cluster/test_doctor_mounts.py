@@ -1,4 +1,4 @@
-"""The doctor on mounts of this machine that are full, closed, or another one for a peer."""
+"""The doctor on mounts of this machine that are full or closed, and with peers that are elsewhere."""
 
 import os
 import subprocess
@@ -6,6 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from nfs_setup.peers import SRUN
+from tests.cluster.slurm import running
 from tests.test_doctor import examined
 
 
@@ -56,4 +58,12 @@ def test_a_peer_with_another_folder_in_that_place_is_named(tmp_path):
     assert findings["peer n1"]["says"] == f"{tmp_path} is another folder there"
     assert findings["peer n2"]["says"] == "sees the same folder"
     assert findings["new file"]["figures"]["seconds"].keys() == {"n2"}
+    assert os.listdir(tmp_path) == []
+
+
+def test_slurm_starts_peers_on_its_nodes(tmp_path):
+    with running() as slurm:
+        findings, _ = examined(tmp_path, "--peers=n1,n3", f"--launch={SRUN}", env=slurm.environ)
+    assert findings["O_EXCL"]["figures"]["wins"].keys() == {"n1", "n3", "here 2"}
+    assert findings["new file"]["figures"]["seconds"].keys() == {"n1", "n3"}
     assert os.listdir(tmp_path) == []

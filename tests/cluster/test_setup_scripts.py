@@ -194,6 +194,15 @@ def test_root_of_a_client_may_be_made_nobody_later(server, client):
     assert server.script("server.sh", SHARED, CLIENTS)[-2] == "+ exportfs -r"
 
 
+def test_where_systemd_runs_it_starts_the_server_and_knows_the_mount(machines):
+    _, _, idle = machines
+    assert idle.sh("mkdir -p /run/systemd/system").returncode == 0
+    share = idle.script("server.sh", SHARED, CLIENTS, "--dry-run")
+    assert share[-2:] == ["+ systemctl enable --now nfs-server", "+ exportfs -r"]
+    assert idle.script(*JOIN, "--dry-run")[-1] == "+ systemctl daemon-reload"
+    assert idle.sh("rmdir /run/systemd/system").returncode == 0
+
+
 def test_what_cannot_be_mounted_leaves_nothing(client):
     done = client.attempt("client.sh", f"{SERVER}:/srv/other", MOUNTED)
     assert done.returncode == 1
