@@ -78,6 +78,14 @@ stop() {
     run umount /proc/fs/nfsd
 }
 
+# Whether this machine shares anything but FOLDER.
+others() {
+    for table in /etc/exports /etc/exports.d/*.exports; do
+        ! without "$MARK" "$table" | grep -q '^[^#]' || return 0
+    done
+    return 1
+}
+
 # The lines of the exports file for FOLDER.
 entry() {
     local line=$FOLDER
@@ -117,7 +125,7 @@ take_back() {
     if [[ -e $EXPORTS ]] && grep -qF "$MARK " "$EXPORTS"; then
         without "$MARK" "$EXPORTS" | replace "$EXPORTS"
         ! server_runs || run exportfs -r
-        [[ $NEW != *\ service* ]] || ! server_runs || stop
+        [[ $NEW != *\ service* ]] || ! server_runs || others || stop
         [[ $NEW != *\ pipes* ]] || ! mountpoint -q "$PIPES" || run umount --lazy "$PIPES"
         [[ $NEW != *\ exports.d* ]] || run rmdir --ignore-fail-on-non-empty "${EXPORTS%/*}"
         remove_folder "$FOLDER"

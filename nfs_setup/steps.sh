@@ -7,6 +7,9 @@ UNDO=no
 WORDS=()
 NEW="" # what was not there before, as the comment of an entry lists it
 
+set -E
+trap 'exit 1' ERR # after the failed step's own words, whatever its exit code
+
 die() { # CODE MESSAGE
     echo "$ME: ${2//$'\n'/ }" >&2
     exit "$1"

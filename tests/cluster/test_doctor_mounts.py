@@ -1,4 +1,4 @@
-"""The doctor on mounts of this machine that are full or closed, and with peers that are elsewhere."""
+"""The doctor on full and closed mounts of this machine, and with peers that are elsewhere."""
 
 import os
 import subprocess

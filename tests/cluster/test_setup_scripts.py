@@ -184,6 +184,16 @@ def client(machines, server):
     assert machines[1].state() == before
 
 
+def test_the_server_runs_as_long_as_it_shares_anything(server):
+    server.script("server.sh", "/srv/second", CLIENTS)
+    lines = server.script("server.sh", SHARED, CLIENTS, "--undo", "--dry-run")
+    assert "+ exportfs -r" in lines
+    assert "+ rpc.nfsd 0" not in lines
+    lines = server.script("server.sh", "/srv/second", CLIENTS, "--undo")
+    assert lines[-3:-1] == ["+ exportfs -r", "+ rmdir --ignore-fail-on-non-empty /srv/second"]
+    assert "+ rpc.nfsd 0" in server.script("server.sh", SHARED, CLIENTS, "--undo", "--dry-run")
+
+
 def test_root_of_a_client_may_be_made_nobody_later(server, client):
     client.script(*JOIN)
     assert client.sh(f"touch {MOUNTED}/a && rm {MOUNTED}/a").returncode == 0
