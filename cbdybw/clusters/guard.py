@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from cbdybw.clusters.launch import is_root, placement
+from cbdybw.clusters.overdue import expect_end_of_mpirun
 from cbdybw.errors import (
     BadInput,
     Cancelled,
@@ -58,6 +59,8 @@ def guard() -> Iterator[None]:
         if isinstance(loss, FallenApart) and is_root():
             notes = (str(loss),)  # all who live have come upon it
         say(*notes)
+        if is_root():
+            expect_end_of_mpirun()
         # mpirun ends the whole job when one rank leaves: it should be the one that has said why.
         time.sleep(_LINGER if notes else _LONGER)
         leave(_FAILED)

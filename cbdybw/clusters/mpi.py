@@ -21,6 +21,7 @@ from cbdybw.clusters.compute_thread import Job
 from cbdybw.clusters.faults import Schedule
 from cbdybw.clusters.guard import guard, say
 from cbdybw.clusters.loop import Loop, Mark
+from cbdybw.clusters.overdue import expect_end_of_mpirun
 from cbdybw.clusters.strikes import Strikes
 from cbdybw.clusters.trace import Event, Span, Trace
 from cbdybw.clusters.wire import CuttableWire, Wire, failed
@@ -306,6 +307,8 @@ class MpiCluster:
             self._wire.close()
             if self._wire.lost:
                 do_not_finalize()
+                if self.is_root:
+                    expect_end_of_mpirun()
 
 
 def _all_could_save(marks: dict[int, Mark], trouble: Unwritable | None, rank: int) -> None:

@@ -95,12 +95,15 @@ def test_the_run_ends_with_a_line_that_names_the_lost_rank(four, tmp_path, figur
     run.cut()
     noticed = run.until(lambda: run.told("the run ends"), 20)
     left = run.until(lambda: not run.ranks(), 20)
+    ended = run.until(lambda: run.mpirun.poll() is not None, 40)
+    assert run.mpirun.returncode != 0
     assert len(run.told("the run ends")) == 1
     assert "Traceback" not in run.said
     assert run.manifest["status"] == "failed"
-    figures("a host cut off: named, all ranks gone", _seconds(noticed, left))
+    figures("a host cut off: named, all ranks gone, mpirun ended", _seconds(noticed, left, ended))
     assert noticed <= 15
     assert left <= 30
+    assert ended <= 60
 
 
 @pytest.mark.parametrize(
@@ -126,7 +129,7 @@ def test_the_others_go_on_where_the_loss_is_forgiven(flags, four, tmp_path, figu
     what = f"{run.result['algorithm']}: a host cut off: named, finished, all ranks gone"
     figures(what, _seconds(noticed, finished, left))
     assert noticed <= 15
-    # mpirun itself goes on waiting for the host that is gone; `four` ends it.
+    # mpirun is ended, too, after `overdue.PATIENCE`; `four` does not wait for that.
 
 
 def _seconds(*times: float) -> str:
