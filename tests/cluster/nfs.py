@@ -1,10 +1,10 @@
-"""A shared folder on real NFS: a server, and clients with kernels of their own. A pytest plugin.
+"""A shared folder on real NFS: a server, and clients with kernels of their own.
 
-    pytest_plugins = "tests.cluster.nfs"
-
-    def test_…(share):
-        writer, reader = share.guests[:2]
+    with shared(folder, work, clients=2) as share:
+        writer, reader = share.guests
         writer.python("-m", "experiments.train", f"--run_dir={RUNS}/a", timeout=60)
+
+Drills have it by the fixture of `tests.cluster.nfs_fixtures`.
 
 By hand: `python -m tests.cluster.nfs FOLDER -- COMMAND…` runs a command in a guest that has FOLDER
 mounted as RUNS, and prints what it prints.
@@ -20,8 +20,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from tests.cluster.ganesha import Ganesha
 from tests.cluster.uml import Guest, guests
 from tests.cluster.wire import Wire
@@ -30,7 +28,6 @@ RUNS = "/mnt/runs"
 """The export /runs, in every guest, with the recommended options."""
 SMALL = "/mnt/small"
 """The export /small likewise, with room for 8 MB."""
-_GUESTS = 4
 _DISK = "8m"
 
 
@@ -69,20 +66,6 @@ def shared(folder: Path, work: Path, clients: int) -> Iterator[Share]:
         for guest in all_:
             _mount(guest)
         yield Share(folder, server, all_)
-
-
-@pytest.fixture(scope="session")
-def _share(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Share]:
-    work = tmp_path_factory.mktemp("nfs")
-    folder = tmp_path_factory.mktemp("runs")
-    with shared(folder, work, _GUESTS) as share:
-        yield share
-
-
-@pytest.fixture
-def share(_share: Share) -> Share:
-    """A server and four guests, all of them up."""
-    return _share.ready()
 
 
 def _mount(guest: Guest) -> None:

@@ -268,8 +268,7 @@ b={busybox}
 $b mount -t proc proc /proc
 $b mount -t sysfs sys /sys
 $b mount -t devtmpfs dev /dev
-$b mkdir -p /dev/shm /dev/pts
-for memory in /run /mnt /var/lib/nfs /dev/shm; do $b mount -t tmpfs tmpfs $memory; done
+for memory in /run /mnt /var/lib/nfs; do $b mount -t tmpfs tmpfs $memory; done
 $b mkdir -p /run/tmp
 $b mount -t hostfs -o {folder} none {folder}
 $b hostname {name}
