@@ -30,3 +30,11 @@ trap 'kill -TERM "$run" 2> /dev/null' TERM
 run=$!
 while kill -0 "$run" 2> /dev/null; do sleep 1; done
 wait "$run"
+code=$?
+
+# First Slurm tells only what srun has started, as mpirun's daemons. So the run has ended within the
+# grace time, and Slurm would take that for an end of the job's own, and start nothing again.
+if scontrol show job "$SLURM_JOB_ID" | grep -q ' PreemptTime=[0-9]'; then
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"

@@ -46,13 +46,18 @@ done
 wait "$run"
 code=$?
 
+# A task of an array has a number of its own, whatever SLURM_JOB_ID says.
+job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
 again="it has lost no more than what came after its last checkpoint: submit it again to go on"
+
+# Who has to give way to another job ends within the grace time: Slurm first tells only what srun has
+# started, as mpirun's daemons, and would take that for an end of the job's own.
+preempted() { scontrol show job "$job" | grep -q ' PreemptTime=[0-9]'; }
+
 if [ "$ended" ] && [ "$warned" ]; then
     echo "ended before its next checkpoint; $again, with checkpoints more often, an earlier" \
         "warning (--signal) or more --time" >&2
-elif [ "$code" = 75 ]; then
-    # A task of an array has a number of its own, whatever SLURM_JOB_ID says.
-    job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
+elif [ "$code" = 75 ] || preempted; then
     scontrol requeue "$job" || echo "this cluster lets no job requeue itself; $again" >&2
 fi
 exit "$code"

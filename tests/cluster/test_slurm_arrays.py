@@ -51,7 +51,7 @@ def test_an_array_of_six_short_runs(slurm, tmp_path, figures):
         assert there["status"] == "finished"
         assert there["job"]["SLURM_JOB_ID"]
         assert there["result"]["trace_sha256"] == here["trace_sha256"]
-    assert sum(line.split()[1:2] == ["finished"] for line in out) == 12  # as news, and in the table
+    assert sum("finished" in line.split() for line in out) == 12  # as news, and in the table
 
 
 def test_a_task_that_fails_takes_nobody_along_and_goes_on_when_that_is_mended(slurm, tmp_path):
@@ -71,7 +71,7 @@ def test_a_task_that_fails_takes_nobody_along_and_goes_on_when_that_is_mended(sl
         "1 of 3 runs failed: mend that, then the same command with --again goes on with them"
     )
     assert "rank 2" in (tmp_path / "mixed" / "logs" / err[0].rpartition("/")[2]).read_text()
-    (tmp_path / "kill.toml").write_text("")
+    (tmp_path / "kill.toml").write_text(KILL.replace("20", "1000"))
     with slurm.submitting(*mixed, "--again", cwd=tmp_path) as submitting:
         assert submitting.ended(120)[0] == 3
     assert len(known(slurm, "mixed")) == 4
