@@ -238,8 +238,9 @@ class Process:
         return subprocess.CompletedProcess([], self._code, self.stdout, self.stderr)
 
     def send_signal(self, signum: int) -> None:
-        """To it and to what it has started."""
-        self._guest._process.stdin.write(f"signal {self.pid} {int(signum)}\n")
+        """To it and to what it has started, if its guest still runs."""
+        if self._guest.runs:
+            self._guest._process.stdin.write(f"signal {self.pid} {int(signum)}\n")
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -268,7 +269,8 @@ b={busybox}
 $b mount -t proc proc /proc
 $b mount -t sysfs sys /sys
 $b mount -t devtmpfs dev /dev
-for memory in /run /mnt /var/lib/nfs; do $b mount -t tmpfs tmpfs $memory; done
+$b mkdir /dev/shm
+for memory in /run /mnt /var/lib/nfs /dev/shm; do $b mount -t tmpfs tmpfs $memory; done
 $b mkdir -p /run/tmp
 $b mount -t hostfs -o {folder} none {folder}
 $b hostname {name}
