@@ -151,9 +151,12 @@ def test_local_runs_are_those_of_experiments_train_and_are_not_done_twice(home):
     assert {path: path.stat().st_mtime_ns for path in (home / "a b").rglob("*")} == before
 
 
-LONG = (
-    "--workload=quadratic:dim=50\n--delay=exponential:mean=1\n--checkpoint_every=20\n--eval_every=0"
-)
+LONG = {
+    "workload": "quadratic:dim=50",
+    "delay": "exponential:mean=1",
+    "checkpoint_every": 100,
+    "eval_every": 0,
+}
 
 
 def test_a_local_run_that_is_warned_or_interrupted_goes_on_from_its_checkpoint(home):

@@ -109,7 +109,7 @@ def test_a_run_warned_while_it_loads_is_saved_though_it_may_not_requeue_itself(s
 
 def test_a_preempted_run_goes_on_when_there_is_room(slurm, home, figures):
     flags = f'--algorithm=cb_full --workers="$SLURM_NTASKS" {SMALL} '
-    flags += "--iterations=400 --checkpoint_every=20"
+    flags += "--iterations=300 --checkpoint_every=20"
     script = edited("preempted.sh", home, flags=flags)
     job = slurm.sbatch("--partition=work", script, cwd=home)
     folder = home / "runs" / "preempted"
@@ -127,12 +127,12 @@ def test_a_preempted_run_goes_on_when_there_is_room(slurm, home, figures):
     slurm.wait(urgent, "COMPLETED", seconds=30)
     slurm.release(job)
     slurm.wait(job, "COMPLETED", seconds=60)
-    assert 0 < manifest(folder)["resumed_from"] < 400
+    assert 0 < manifest(folder)["resumed_from"] < 300
     assert slurm.show(job)["Restarts"] == "1"
     run(
         algorithm="cb_full",
         workload="quadratic:dim=20",
-        iterations=400,
+        iterations=300,
         run_dir=str(home / "uninterrupted"),
     )
     assert estimates(folder) == estimates(home / "uninterrupted")
