@@ -22,6 +22,7 @@ from experiments.settings import Settings, from_flagfile
 _ARRAY = re.compile(r"seeds:(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)")
 _KIND = re.compile(r"^# kind: (?!train$)(.+)$", re.MULTILINE)
 _OURS = ("run_dir", "resume")
+_MOST = 10_000  # seeds at once; Slurm as it is installed takes arrays of 1,000
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ def seeds(array: str) -> list[int]:
         first, _, last = part.partition("-")
         if int(last or first) < int(first):
             raise BadInput(f"--array={array}: {part} is empty; write the smaller seed first")
+        if int(last or first) - int(first) >= _MOST:
+            raise BadInput(f"--array={array}: {part} is too much; name fewer than {_MOST:,} seeds")
         numbers |= set(range(int(first), int(last or first) + 1))
     return sorted(numbers)
 

@@ -56,9 +56,12 @@ def test_an_array_names_seeds(array, seeds):
     assert arrays.seeds(array) == seeds
 
 
-@pytest.mark.parametrize("array", ["0-4", "seeds:", "seeds:4-0", "seeds:1,", "seeds:-1", "cells:a"])
+@pytest.mark.parametrize(
+    "array",
+    ["0-4", "seeds:", "seeds:4-0", "seeds:1,", "seeds:-1", "cells:a", "seeds:0-99999999999"],
+)
 def test_an_array_that_names_none_is_refused(array):
-    with pytest.raises(BadInput, match=f"^--array={array}: .*(write|smaller)"):
+    with pytest.raises(BadInput, match=f"^--array={array}: .*(write|name fewer)"):
         arrays.seeds(array)
 
 
@@ -168,6 +171,8 @@ def test_a_local_run_that_is_warned_or_interrupted_goes_on_from_its_checkpoint(h
     first = RunDirectory(folder).manifest()["process"]
     os.kill(first, signal.SIGUSR2)  # it ends with 75, and is started again
     _await(lambda: RunDirectory(folder).manifest()["process"] != first)
+    saved = RunDirectory(folder).last_checkpoint()["k"]
+    _await(lambda: RunDirectory(folder).last_checkpoint()["k"] > saved)
     process.send_signal(signal.SIGINT)
     code, _, err = ended(process)
     assert code == 130
