@@ -4,7 +4,7 @@
 
 #SBATCH --job-name=cb-dybw
 #SBATCH --ntasks=6                 # workers, and servers where the algorithm has some
-#SBATCH --time=01:00:00            # always give one: ranks that wait for a dead one may wait for ever
+#SBATCH --time=01:00:00            # always give one: ranks may wait for a dead one for ever
 #SBATCH --output=%x-%j.log
 
 cd "$SLURM_SUBMIT_DIR" || exit
@@ -17,7 +17,8 @@ run_dir="runs/$SLURM_JOB_ID"
 if [ -e "$run_dir" ]; then flags+=(--resume); fi
 
 # mpirun starts its ranks on all nodes of the job by itself. With srun in its place the run ends when
-# a rank dies, whatever --recovery says. exec: Slurm's SIGTERM should find mpirun, not a shell, whose
-# death would cut the ranks off before they have written how the run ended.
+# a rank dies, whatever --recovery says. `--mca btl_tcp_if_include NETWORK` before -n keeps ranks to
+# one network, such as 10.1.0.0/16 or eth0. exec: Slurm's SIGTERM should find mpirun, not a shell,
+# whose death would cut the ranks off before they have written how the run ended.
 exec .venv/bin/mpirun --with-ft ulfm --bind-to none -n "$SLURM_NTASKS" \
     .venv/bin/python -m experiments.train --cluster=mpi "${flags[@]}" --run_dir="$run_dir"

@@ -10,7 +10,7 @@
 #SBATCH --partition=preemptible    # as your cluster calls it
 #SBATCH --ntasks=6                 # workers, and servers where the algorithm has some
 #SBATCH --time=1-00:00:00
-#SBATCH --requeue                  # without it Slurm may cancel the job in place of starting it again
+#SBATCH --requeue                  # without it Slurm may cancel the job instead
 #SBATCH --open-mode=append         # its log goes on then
 #SBATCH --output=%x-%j.log
 

@@ -1,13 +1,14 @@
 #!/bin/bash
-# A run that is longer than the time limit: warned shortly before, it stops after its next checkpoint
-# and has itself started again, until it is done. `sbatch nfs_setup/slurm/requeue.sh` in the folder of
-# the repository, which all nodes share. It serves as an array too (`sbatch --array=0-4 …`).
+# A run that is longer than the time limit: warned shortly before, it stops after its next
+# checkpoint and has itself started again, until it is done. `sbatch nfs_setup/slurm/requeue.sh` in
+# the folder of the repository, which all nodes share; `sbatch --array=0-4 …` makes it an array.
+# `experiments.submit` makes its scripts of this file.
 
 #SBATCH --job-name=long
 #SBATCH --ntasks=6                 # workers, and servers where the algorithm has some
 #SBATCH --time=04:00:00
-#SBATCH --signal=B:USR2@90         # warns this script so many seconds before: more than pass between
-                                   # two checkpoints, else the time is over before the next one
+#SBATCH --signal=B:USR2@90         # warns this script so many seconds before the end: more than
+                                   # pass between two checkpoints, else none is made in time
 #SBATCH --requeue                  # it may be started again, by itself, after a node's failure …
 #SBATCH --open-mode=append         # … and its log goes on then
 #SBATCH --output=%x-%A_%a.log
@@ -50,8 +51,8 @@ code=$?
 job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
 again="it has lost no more than what came after its last checkpoint: submit it again to go on"
 
-# Who has to give way to another job ends within the grace time: Slurm first tells only what srun has
-# started, as mpirun's daemons, and would take that for an end of the job's own.
+# Who has to give way to another job ends within the grace time: Slurm first tells only what srun
+# has started, as mpirun's daemons, and would take that for an end of the job's own.
 preempted() { scontrol show job "$job" | grep -q ' PreemptTime=[0-9]'; }
 
 if [ "$ended" ] && [ "$warned" ]; then
