@@ -15,12 +15,13 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from cbdybw.clusters.launch import mpirun
 from cbdybw.errors import BadInput
 from experiments.arrays import Task
 from experiments.submission import Submission
-from experiments.watching import DONE, GONE, OVER, RUNNING, WAITING, Place
+from experiments.watching import DONE, GONE, OVER, RUNNING, WAITING, Place, Silent
 
 _TEMPLATE = Path(__file__).parents[1] / "nfs_setup/slurm/requeue.sh"
 _SETTINGS = re.compile(r"(?<=# --- edit from here\n).*?(?=# --- to here\n)", re.DOTALL)
@@ -31,6 +32,13 @@ _ENDS = (
     *("PREEMPTED", "REVOKED", "TIMEOUT"),
 )
 _OWN = ("COMPLETED", "FAILED")  # how it ended is the run's to say
+
+
+class Command(NamedTuple):
+    """A line that submits `tasks`."""
+
+    tasks: list[Task]
+    argv: list[str]
 
 
 def script(submission: Submission) -> str:
@@ -49,7 +57,7 @@ run_dir=$(sed -n 's/^--run_dir=//p' "$flagfile")
     return _SETTINGS.sub(lambda _: settings, _TEMPLATE.read_text(encoding="utf-8"))
 
 
-def commands(submission: Submission, tasks: Iterable[Task], options: str) -> list[list[str]]:
+def commands(submission: Submission, tasks: Iterable[Task], options: str) -> list[Command]:
     """The lines that submit `tasks`, an array for each number of ranks. `options` are sbatch's."""
     name = submission.out.name
     log = str(submission.logs).replace("%", "%%")
@@ -57,12 +65,15 @@ def commands(submission: Submission, tasks: Iterable[Task], options: str) -> lis
     for task in tasks:
         groups.setdefault(task.ranks, []).append(task)
     return [
-        [
-            *("sbatch", "--parsable", f"--job-name={name}", f"--ntasks={ranks}"),
-            *(f"--array={_numbers(members)}", f"--output={log}/%A_%a.log"),
-            *_split(options),
-            str(submission.script),
-        ]
+        Command(
+            members,
+            [
+                *("sbatch", "--parsable", f"--job-name={name}", f"--ntasks={ranks}"),
+                *(f"--array={_numbers(members)}", f"--output={log}/%A_%a.log"),
+                *_split(options),
+                str(submission.script),
+            ],
+        )
         for ranks, members in sorted(groups.items())
     ]
 
@@ -75,19 +86,22 @@ def check() -> None:
 
 def submit(submission: Submission, tasks: Sequence[Task], options: str) -> None:
     """Submit `tasks`, and note which jobs they are. BadInput with sbatch's own complaint."""
-    for command in commands(submission, tasks, options):
+    for members, command in commands(submission, tasks, options):
         done = _ask(command)
         if done.returncode:
             raise BadInput(f"sbatch: {_line(done.stderr)}; mend it by --sbatch='--option=value …'")
         job = done.stdout.strip().partition(";")[0]  # then the cluster, where there are several
-        ranks = int(command[3].partition("=")[2])
-        submission.submitted({t.number: f"{job}_{t.number}" for t in tasks if t.ranks == ranks})
+        submission.submitted({task.number: f"{job}_{task.number}" for task in members})
 
 
-def adopted(submission: Submission) -> dict[int, str]:
-    """Jobs of a submission that Slurm knows, whether or not that was noted."""
-    ours = (job for job, (_, _, command) in _queue().items() if command == str(submission.script))
-    return {int(job.partition("_")[2]): job for job in ours}
+def adopt(submission: Submission) -> None:
+    """Note jobs that nobody has noted yet: whoever submitted them was killed just then."""
+    noted, found = submission.jobs, {}
+    for job, (_, _, command) in _queue().items():
+        if command == str(submission.script):
+            found[int(job.partition("_")[2])] = job
+    if missing := {number: job for number, job in found.items() if number not in noted}:
+        submission.submitted(missing)
 
 
 class Jobs:
@@ -100,7 +114,7 @@ class Jobs:
         self._submission = submission
 
     def places(self) -> dict[int, Place]:
-        """Where each task is just now. RuntimeError when Slurm does not answer."""
+        """Where each task is just now. Silent when Slurm does not answer."""
         queue = _queue()
         return {
             number: _place(job, *queue.get(job, ("", "", ""))[:2])
@@ -125,7 +139,7 @@ def _queue() -> dict[str, tuple[str, str, str]]:
         ["squeue", "--noheader", "--array", "--states=all", f"--user={getpass.getuser()}", form]
     )
     if done.returncode:
-        raise RuntimeError(f"squeue: {_line(done.stderr)}")
+        raise Silent(f"squeue: {_line(done.stderr)}")
     rows = (line.split("|", 3) for line in done.stdout.splitlines())
     return {job: (state, reason, command) for job, state, reason, command in rows}
 
@@ -134,7 +148,7 @@ def _ask(command: Sequence[str]) -> subprocess.CompletedProcess:
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
     except subprocess.TimeoutExpired:
-        raise RuntimeError(f"{command[0]}: no answer in {_PATIENCE} s") from None
+        raise Silent(f"{command[0]}: no answer in {_PATIENCE} s") from None
 
 
 def _on_mpi(tasks: Iterable[Task]) -> bool:

@@ -9,13 +9,17 @@ runs/NAME-SEED/     their run folders
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from cbdybw.clusters import signals
+from cbdybw.clusters.guard import say
 from cbdybw.errors import BadInput
-from cbdybw.storage import atomic
+from cbdybw.storage import atomic, ownership
+from cbdybw.storage.ownership import Owner
 from cbdybw.storage.run_directory import RunDirectory
 from experiments.arrays import Task
 
@@ -42,8 +46,8 @@ class Submission:
         self.script = self.out / "job.sh"
         self.logs = self.out / "logs"
 
-    def open(self, script: str) -> bool:
-        """Make the folder with `script` in it; False where this submission is there already.
+    def open(self, script: str) -> None:
+        """Make the folder with `script` in it, unless this submission is there already.
 
         BadInput where something else is.
         """
@@ -55,11 +59,15 @@ class Submission:
                     path = folder / "tasks" / self.flagfile(task).name
                     atomic.write_text(path, task.settings.flagfile())
                 atomic.write_text(folder / "job.sh", script)
-                atomic.write_json(folder / _MARK, {"runs": self._runs, "jobs": {}, "by": _me()})
-            if atomic.read_json(self.out / _MARK).get("by") == _me():
-                return True
+                atomic.write_json(folder / _MARK, {"runs": self._runs, "jobs": {}})
         self._check_same()
-        return False
+
+    @contextlib.contextmanager
+    def owned(self) -> Iterator[None]:
+        """Nobody else submits from this folder, or runs its tasks, meanwhile; else BadInput."""
+        number = ownership.take(self.out, None, f"--out={self.out}", say)
+        with Owner(self.out, number, lose=signals.end):
+            yield
 
     def flagfile(self, task: Task) -> Path:
         """The flag file of a task."""
@@ -119,7 +127,3 @@ class Submission:
                     f"{given}: there {task.name} was submitted with other flags than "
                     f"{' '.join(others)}; name a new folder"
                 )
-
-
-def _me() -> str:
-    return f"{os.uname().nodename} {os.getpid()}"

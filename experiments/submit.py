@@ -37,7 +37,7 @@ from experiments.local import Local
 from experiments.settings import Settings, define_flags, parse_flags
 from experiments.slurm import Jobs
 from experiments.submission import Submission
-from experiments.watching import Seen
+from experiments.watching import Seen, Silent
 
 FLAGS = flags.FLAGS
 _files: list[str] = []  # what --flagfile names
@@ -67,7 +67,7 @@ def _submission() -> Submission:
         for field in dataclasses.fields(Settings)
         if FLAGS[field.name].present
     }
-    if not _files:
+    if not all(_files) or not _files:
         raise BadInput("--flagfile: names nothing; give a file with a flag on each line")
     paths = arrays.found(_files)
     name = paths[0].stem if len(paths) == 1 else paths[0].absolute().parent.name
@@ -79,7 +79,7 @@ def _explain(submission: Submission) -> None:
     for task in submission.tasks:
         print(f"# task {task.number}: {task.run_dir}")
     for command in slurm.commands(submission, submission.tasks, FLAGS.sbatch):
-        print(shlex.join(command))
+        print(shlex.join(command.argv))
     print(f"# {submission.script}", slurm.script(submission), sep="\n", end="")
 
 
@@ -91,7 +91,7 @@ def _run_here(submission: Submission, console: Console) -> list[Seen]:
             f"--local: the tasks are jobs of Slurm ({jobs[min(jobs)]} …); leave it out, or name "
             "another --out"
         )
-    with Local(submission, submission.unfinished(), FLAGS.jobs) as runner:
+    with submission.owned(), Local(submission, submission.unfinished(), FLAGS.jobs) as runner:
         return watching.follow(submission, runner, console)
 
 
@@ -100,11 +100,15 @@ def _on_slurm(submission: Submission, console: Console) -> list[Seen]:
     script = slurm.script(submission)
     if not submission.out.exists():
         _prepare(submission.tasks)
-    if not submission.open(script):
-        submission.submitted(slurm.adopted(submission))
+    submission.open(script)
     jobs = Jobs(submission)
-    if due := _due(submission, jobs):
-        slurm.submit(submission, due, FLAGS.sbatch)
+    with submission.owned():
+        try:
+            slurm.adopt(submission)
+            if due := _due(submission, jobs):
+                slurm.submit(submission, due, FLAGS.sbatch)
+        except Silent as silence:
+            raise BadInput(f"{silence}; the same command tries again") from None
     return watching.follow(submission, jobs, console)
 
 
@@ -166,11 +170,11 @@ def _say(line: str) -> None:
 
 def _parse(argv: list[str]) -> list[str]:
     with guard():
-        rest = []
-        for word in argv:
-            name, _, value = word.partition("=")
-            if name in ("--flagfile", "-flagfile"):
-                _files.append(value)  # absl would read it: one set of flags, not several
+        rest, words = [], iter(argv)
+        for word in words:
+            name, equals, value = word.partition("=")
+            if name in ("--flagfile", "-flagfile"):  # absl would make one set of flags of all
+                _files.append(value if equals else next(words, ""))
             else:
                 rest.append("--dry_run" if word == "--dry-run" else word)
         return parse_flags(rest)

@@ -35,6 +35,10 @@ class Place(NamedTuple):
     says: str = ""
 
 
+class Silent(RuntimeError):
+    """The batch system does not answer just now."""
+
+
 class Runner(Protocol):
     """What runs tasks.
 
@@ -47,7 +51,7 @@ class Runner(Protocol):
     lag: float
 
     def places(self) -> dict[int, Place]:
-        """Where each task is; RuntimeError when that cannot be told just now."""
+        """Where each task is; Silent when that cannot be told just now."""
 
 
 class Seen(NamedTuple):
@@ -83,7 +87,7 @@ def follow(submission: Submission, runner: Runner, console: Console) -> list[See
         while True:
             try:
                 seen = look()
-            except RuntimeError as silence:
+            except Silent as silence:
                 console.print(f"{silence}; asks again", markup=False, soft_wrap=True)
             else:
                 show(seen)
@@ -117,7 +121,7 @@ class _Look:
             self._silent.pop(task.number, None)
             requeued = place.state == WAITING and run.status is not None
             return Seen(task, "requeued" if requeued else place.state, run, place)
-        if run.status in (None, "running"):
+        if run.status in (None, "running") or place.state == DONE:
             since = self._silent.setdefault(task.number, time.monotonic())
             if time.monotonic() - since < self._runner.lag:
                 return Seen(task, RUNNING, run, place)

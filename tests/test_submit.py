@@ -90,6 +90,7 @@ def test_tasks_are_flag_files_times_seeds_in_folders_of_their_own(home):
     ("flags", "complaint"),
     [
         ([], "--flagfile: names nothing; give a file with a flag on each line"),
+        (["--flagfile"], "--flagfile: names nothing; give a file with a flag on each line"),
         (["--flagfile=no.flags"], "--flagfile=no.flags: no such file; name one"),
         (["--flagfile=bad.flags"], "bad.flags: --algorithm=best: not known; use "),
         (["--flagfile=trials.flags"], "trials.flags: its kind is trials; submit flag files of"),
@@ -135,7 +136,7 @@ def test_a_dry_run_shows_what_would_be_submitted_and_writes_nothing(home):
 
 def test_local_runs_are_those_of_experiments_train_and_are_not_done_twice(home):
     (home / "wild.flags").write_text(f"{SHORT}--eta0=1000\n--algorithm=cb_full\n")
-    flags = ("--flagfile=lrm.flags", "--flagfile=wild.flags", "--array=seeds:3,4", "--out=a b")
+    flags = ("--flagfile=lrm.flags", "--flagfile", "wild.flags", "--array=seeds:3,4", "--out=a b")
     code, out, err = ended(submit(*flags, "--local", "--jobs=2", cwd=home))
     assert (code, err) == (3, [])
     assert out[-1].startswith(f"{home}/a b/runs: a folder a run")
@@ -165,9 +166,12 @@ LONG = {
 def test_a_local_run_that_is_warned_or_interrupted_goes_on_from_its_checkpoint(home):
     (home / "long.flags").write_text("\n".join(arguments(LONG)))
     folder = home / "runs" / "long" / "runs" / "long-0"
-    flags = ("--flagfile=long.flags", "--local", "--iterations=12000")
+    flags = ("--flagfile=long.flags", "--local", "--iterations=8000")
     process = submit(*flags, cwd=home)
     _await_checkpoint(folder)
+    code, _, err = ended(submit(*flags, cwd=home))
+    assert code == 2
+    assert f"--out={home}/runs/long: in use by process {process.pid} on " in err[0]
     first = RunDirectory(folder).manifest()["process"]
     os.kill(first, signal.SIGUSR2)  # it ends with 75, and is started again
     _await(lambda: RunDirectory(folder).manifest()["process"] != first)
@@ -182,7 +186,7 @@ def test_a_local_run_that_is_warned_or_interrupted_goes_on_from_its_checkpoint(h
     manifest = RunDirectory(folder).manifest()
     assert (manifest["status"], manifest["resumed_from"] > 0) == ("cancelled", True)
     assert ended(submit(*flags, cwd=home))[0] == 0
-    run(**LONG, iterations=12000, run_dir=str(home / "whole"))
+    run(**LONG, iterations=8000, run_dir=str(home / "whole"))
     assert outcome(folder) == outcome(home / "whole")
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import os
 import re
 import signal
@@ -159,26 +158,6 @@ class Slurm:
         now = f"StartTime=now+{_PAUSE}"
         self.run("scontrol", "update", f"jobid={job}", now, "TimeLimit=10")
 
-    @contextlib.contextmanager
-    def submitting(self, *arguments: str, cwd: Path) -> Iterator[Submitting]:
-        """`experiments.submit` while the block lasts; Ctrl-C ends it if nothing else does."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "experiments.submit", *arguments],
-            cwd=cwd,
-            env=self.environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            yield Submitting(process)
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGINT)
-            process.wait(30)
-            for pipe in (process.stdout, process.stderr):
-                pipe.close()
-
     def before_check(self, seconds: float) -> None:
         """Wait until Slurm is `seconds` away from its next look at time limits, two a minute."""
         checks = r"^\[(\S+)\] (?:debug2: Testing job time limits|Running as primary)"
@@ -248,29 +227,6 @@ class Slurm:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
                 if mark in entry.read_bytes().split(b"\0"):
                     os.kill(int(entry.parent.name), signal.SIGKILL)
-
-
-class Submitting:
-    """`experiments.submit` under way."""
-
-    def __init__(self, process: subprocess.Popen):
-        self.process = process
-
-    def jobs(self, out: Path) -> dict[int, str]:
-        """Task → job, once it has submitted something into the folder `out`."""
-        end = time.monotonic() + _UP
-        while time.monotonic() < end:
-            with contextlib.suppress(FileNotFoundError):
-                if jobs := json.loads((out / "submission.json").read_text())["jobs"]:
-                    return {int(task): job for task, job in jobs.items()}
-            assert self.process.poll() is None, self.process.communicate()
-            time.sleep(0.1)
-        raise AssertionError(f"nothing submitted in {_UP:g} s")
-
-    def ended(self, seconds: float) -> tuple[int, list[str], list[str]]:
-        """Exit code, and the lines on stdout and stderr."""
-        out, err = self.process.communicate(timeout=seconds)
-        return self.process.returncode, out.splitlines(), err.splitlines()
 
 
 def _free_ports(number: int) -> list[int]:

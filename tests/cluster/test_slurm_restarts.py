@@ -9,6 +9,7 @@ import pytest
 
 from cbdybw.storage.run_directory import RunDirectory
 from tests.cluster.slurm import Slurm, running
+from tests.cluster.submitting import submitting
 from tests.runs import arguments, outcome, run
 
 MPI = {
@@ -71,9 +72,9 @@ def test_runs_that_are_out_of_time_are_saved_requeued_and_end_as_if_nothing_had_
     one = on_mpi(tmp_path / "mpi.flags", 400, 40)
     limit = "--sbatch=--time=1 --signal=B:USR2@29 --hold"
     with (
-        slurm.submitting(*several, "--out=cut", limit, cwd=tmp_path) as cut,
-        slurm.submitting(one, "--out=mpi", limit, cwd=tmp_path) as mpi,
-        slurm.submitting(*several, "--out=whole", cwd=tmp_path) as whole,
+        submitting(slurm, *several, "--out=cut", limit, cwd=tmp_path) as cut,
+        submitting(slurm, one, "--out=mpi", limit, cwd=tmp_path) as mpi,
+        submitting(slurm, *several, "--out=whole", cwd=tmp_path) as whole,
     ):
         jobs = [*cut.jobs(tmp_path / "cut").values(), *mpi.jobs(tmp_path / "mpi").values()]
         assert whole.ended(120)[0] == 0
@@ -102,8 +103,8 @@ def test_a_run_whose_node_fails_is_requeued_and_ends_as_if_nothing_had_been(
 ):
     flags = on_mpi(tmp_path / "mpi.flags", 160, 20)
     folder = tmp_path / "mpi" / "runs" / "mpi-0"
-    with slurm.submitting(flags, "--out=mpi", cwd=tmp_path) as submitting:
-        job = submitting.jobs(tmp_path / "mpi")[0]
+    with submitting(slurm, flags, "--out=mpi", cwd=tmp_path) as submission:
+        job = submission.jobs(tmp_path / "mpi")[0]
         slurm.wait(job, "RUNNING", seconds=20)
         await_checkpoint(folder)
         down = time.monotonic()
@@ -111,7 +112,7 @@ def test_a_run_whose_node_fails_is_requeued_and_ends_as_if_nothing_had_been(
         slurm.release(job, seconds=40)
         waited = time.monotonic() - down
         figures("a job whose node is down is pending again after", f"{waited:.1f} s")
-        assert submitting.ended(90)[0] == 0
+        assert submission.ended(90)[0] == 0
     assert slurm.show(job)["Restarts"] == "1"
     manifest = RunDirectory(folder).manifest()
     assert 0 < manifest["resumed_from"] < 160
@@ -124,8 +125,8 @@ def test_a_cancelled_run_says_so_and_leaves_a_folder_that_goes_on(slurm, tmp_pat
     one = on_mpi(tmp_path / "mpi.flags", 10_000, 20)
     folders = [tmp_path / "long" / "runs" / "long-0", tmp_path / "mpi" / "runs" / "mpi-0"]
     with (
-        slurm.submitting(several, "--out=long", cwd=tmp_path) as long,
-        slurm.submitting(one, "--out=mpi", cwd=tmp_path) as mpi,
+        submitting(slurm, several, "--out=long", cwd=tmp_path) as long,
+        submitting(slurm, one, "--out=mpi", cwd=tmp_path) as mpi,
     ):
         jobs = [long.jobs(tmp_path / "long")[0], mpi.jobs(tmp_path / "mpi")[0]]
         for folder in folders:
@@ -138,7 +139,7 @@ def test_a_cancelled_run_says_so_and_leaves_a_folder_that_goes_on(slurm, tmp_pat
         assert not [*folder.rglob("*.partial"), *folder.glob("owner*")]
         assert code == 1
         assert f"{folder.name}: cancelled: Cancelled: ended by SIGTERM" in said[0]
-    with slurm.submitting(one, "--out=mpi", "--again", cwd=tmp_path) as mpi:
+    with submitting(slurm, one, "--out=mpi", "--again", cwd=tmp_path) as mpi:
         while RunDirectory(folders[1]).manifest()["status"] != "running":
             assert mpi.process.poll() is None
             time.sleep(0.1)

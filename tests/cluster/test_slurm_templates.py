@@ -10,6 +10,7 @@ import pytest
 from cbdybw.storage.run_directory import RunDirectory
 from tests.cluster.machine import install
 from tests.cluster.slurm import NODES, Slurm, running
+from tests.cluster.submitting import submitting
 from tests.runs import ROOT, run
 
 TEMPLATES = ROOT / "nfs_setup" / "slurm"
@@ -90,20 +91,20 @@ def test_a_run_warned_while_it_loads_is_saved_though_it_may_not_requeue_itself(s
         "--workload=quadratic:dim=50\n--checkpoint_every=1000\n--eval_every=0\n"
     )
     flags = ("--flagfile=a.flags", "--out=a", "--iterations=15000")
-    with slurm.submitting(*flags, "--sbatch=--no-requeue", cwd=home) as submitting:
-        job = submitting.jobs(home / "a")[0]
+    with submitting(slurm, *flags, "--sbatch=--no-requeue", cwd=home) as submission:
+        job = submission.jobs(home / "a")[0]
         slurm.wait(job, "RUNNING", seconds=30)
         time.sleep(0.5)
         assert not (home / "a" / "runs").exists()  # Python loads
         slurm.run("scancel", "--batch", "--signal=USR2", job)
-        code, _, err = submitting.ended(90)
+        code, _, err = submission.ended(90)
     assert code == 1
     assert err[0].startswith("a-0: interrupted: Interrupted: stopped at the checkpoint before")
     log = (home / "a" / "logs" / f"{job}.log").read_text()
     assert "this cluster lets no job requeue itself; it has lost no more than" in log
     assert log.count("SIGUSR2") == 1
-    with slurm.submitting(*flags, "--again", cwd=home) as submitting:
-        assert submitting.ended(90)[0] == 0
+    with submitting(slurm, *flags, "--again", cwd=home) as submission:
+        assert submission.ended(90)[0] == 0
     assert 0 < manifest(home / "a" / "runs" / "a-0")["resumed_from"] < 15_000
 
 
