@@ -166,7 +166,7 @@ LONG = {
 def test_a_local_run_that_is_warned_or_interrupted_goes_on_from_its_checkpoint(home):
     (home / "long.flags").write_text("\n".join(arguments(LONG)))
     folder = home / "runs" / "long" / "runs" / "long-0"
-    flags = ("--flagfile=long.flags", "--local", "--iterations=8000")
+    flags = ("--flagfile=long.flags", "--local", "--iterations=20000")
     process = submit(*flags, cwd=home)
     _await_checkpoint(folder)
     code, _, err = ended(submit(*flags, cwd=home))
@@ -186,7 +186,7 @@ def test_a_local_run_that_is_warned_or_interrupted_goes_on_from_its_checkpoint(h
     manifest = RunDirectory(folder).manifest()
     assert (manifest["status"], manifest["resumed_from"] > 0) == ("cancelled", True)
     assert ended(submit(*flags, cwd=home))[0] == 0
-    run(**LONG, iterations=8000, run_dir=str(home / "whole"))
+    run(**LONG, iterations=20000, run_dir=str(home / "whole"))
     assert outcome(folder) == outcome(home / "whole")
 
 
