@@ -1,6 +1,9 @@
 """How long messages travel on the virtual cluster, and how the flag is read."""
 
 import math
+from collections import deque
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from cbdybw.clusters.virtual import VirtualCluster
 from cbdybw.clusters.worker import Kind, Message
 from cbdybw.errors import BadInput
 from cbdybw.recorder import Recorder
+from tests.runs import outcome, run
 
 
 def update(k=0, source=0, parameters=25):
@@ -162,52 +166,110 @@ def shared(rates, **links):
     return Network(cards=dict(enumerate(rates)), **links)
 
 
-def arrives(network, source, dest, message, first):
-    """When it really does, asked until it is so."""
-    while (due := network.due(source, dest, message, first)) > first:
-        first = due
-    return first
+def arrivals(network, *sends):
+    """When messages arrive, each sent as (time, source, dest, message), times ascending; in the
+    order of `sends`."""
+    found, waiting = {}, deque(enumerate(sends))
+
+    def then(n, at, behind):
+        found[n] = at
+
+    while waiting or network.next < math.inf:
+        if waiting and waiting[0][1][0] <= network.next:
+            n, (now, source, dest, message) = waiting.popleft()
+            network.share(source, dest, message, now, partial(then, n))
+        else:
+            now = network.next
+            for told, at, behind in network.through(now):
+                told(at, behind)
+    return [found[n] for n in range(len(sends))]
 
 
 def test_messages_share_a_card_evenly():
     network, message = shared([116.0, 1e9, 1e9]), update()
     assert network.arrival(0, 1, message, 0.0)[0] == pytest.approx(1.0)  # nothing else is known of
     assert network.arrival(0, 2, message, 0.0)[0] == pytest.approx(2.0)
-    assert network.due(0, 1, message, 1.0) == pytest.approx(2.0)
-    assert network.due(0, 1, message, 2.0) == network.due(0, 2, message, 2.0) == 2.0
+    network.forget()
+    both = arrivals(network, (0.0, 0, 1, message), (0.0, 0, 2, message))
+    assert both == pytest.approx([2.0, 2.0])
 
 
 def test_a_slow_receiver_leaves_the_rest_of_the_senders_card_to_others():
     network, message = shared([116.0, 29.0, 116.0, 116.0]), update()
-    arrivals = [network.arrival(0, dest, message, 0.0)[0] for dest in (1, 2, 3)]
-    assert arrives(network, 0, 2, message, arrivals[1]) == pytest.approx(2 / 0.75)
-    assert arrives(network, 0, 3, message, arrivals[2]) == pytest.approx(2 / 0.75)
-    assert arrives(network, 0, 1, message, arrivals[0]) == pytest.approx(4.0)
+    found = arrivals(network, *((0.0, 0, dest, message) for dest in (1, 2, 3)))
+    assert found == pytest.approx([4.0, 2 / 0.75, 2 / 0.75])
 
 
 def test_a_receivers_card_is_shared_and_sending_and_receiving_are_not():
     network = shared([116.0, 116.0, 116.0])
-    first = network.arrival(0, 2, a := update(source=0), 0.0)[0]
-    assert network.arrival(1, 2, b := update(source=1), 0.5)[0] == pytest.approx(2.0)
-    assert network.arrival(2, 0, update(source=2), 0.5)[0] == pytest.approx(1.5)
-    assert arrives(network, 0, 2, a, first) == pytest.approx(1.5)
-    assert arrives(network, 1, 2, b, 2.0) == pytest.approx(2.0)
+    sends = (0.0, 0, 2, update()), (0.5, 1, 2, update(source=1)), (0.5, 2, 0, update(source=2))
+    assert arrivals(network, *sends) == pytest.approx([1.5, 2.0, 1.5])
 
 
 def test_one_connection_carries_one_message_after_the_other_and_keeps_nobody_else_waiting():
-    network = shared([116.0, 1e9, 1e9], latency=1.0)
-    assert network.arrival(0, 1, update(), 0.0)[0] == pytest.approx(2.0)
-    assert network.arrival(0, 1, update(1), 0.0)[0] == pytest.approx(3.0)
-    close = Message(Kind.CLOSE, 0, 0)
-    assert network.arrival(0, 2, close, 0.0)[0] == pytest.approx(1.0 + 2 * HEADER / 116.0)
-    assert network.arrival(0, 1, close, 0.0)[0] > 3.0
+    network, close = shared([116.0, 1e9, 1e9], latency=1.0), Message(Kind.CLOSE, 0, 0)
+    sends = [(0.0, 0, 1, update()), (0.0, 0, 1, update(1)), (0.0, 0, 2, close), (0.0, 0, 1, close)]
+    small = 2 * HEADER / 116.0  # while it shares the card
+    expected = [2.0 + small / 2, 3.0 + small / 2, 1.0 + small, 3.0 + small]
+    assert arrivals(network, *sends) == pytest.approx(expected)
 
 
 def test_cards_are_limited_by_their_links_and_have_the_default_rate_if_nothing_is_said():
     network = Network(bandwidth=116.0, cards={0: 1e9, 1: 1e9}, links={(0, 1): (0.25, 58.0)})
-    assert network.arrival(0, 1, update(), 0.0)[0] == pytest.approx(2.25)
-    assert network.arrival(0, 2, update(), 9.0)[0] == pytest.approx(10.0)
-    assert network.due(0, 1, update(), 2.25) == 2.25  # another message: there is none to wait for
+    sends = (0.0, 0, 1, update()), (9.0, 0, 2, update())
+    assert arrivals(network, *sends) == pytest.approx([2.25, 10.0])
+
+
+def test_a_small_message_does_not_overtake_a_large_one_that_is_held_up():
+    network = Network(latency=0.5, cards={0: 200.0, 1: 50.0, 2: 100.0})
+    a, b = (Message(Kind.CLOSE, 0, 0, body=(0,) * n) for n in (23, 0))  # 200 and 16 bytes
+    c = Message(Kind.CLOSE, 0, 1, body=(0,) * ((100 - HEADER) // 8))
+    nbytes = HEADER + 8 * len(c.body)
+    sends = (0.0, 0, 2, a), (0.0, 0, 2, b), (0.0, 1, 2, c)
+    ends = nbytes / 50.0  # of c, which has half of the receiver's card, as a has
+    first = ends + (200 - 50 * ends) / 100
+    assert arrivals(network, *sends) == pytest.approx([first + 0.5, first + 0.66, ends + 0.5])
+
+
+def test_a_message_is_sooner_through_when_its_rival_is_slowed_by_others():
+    """200 bytes compete with 1,000 for a receiver; these have to share their sender's card."""
+    network = Network(cards={0: 100.0, 1: 100.0})
+    large = Message(Kind.CLOSE, 0, 0, body=(0,) * 123)
+    small = Message(Kind.CLOSE, 0, 2, body=(0,) * 23)
+    sends = (0.0, 0, 1, large), (0.0, 2, 1, small), (0.0, 0, 3, large), (0.0, 0, 4, large)
+    assert arrivals(network, *sends)[1] == pytest.approx(3.0)  # 66.7 bytes per second, not 50
+
+
+def test_cards_agree_with_an_integration_in_small_steps():
+    """Of random messages; a small step of time moves bytes by `_paces` of what is under way."""
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        rates = rng.choice([50.0, 100.0, 300.0], 4)
+        sends = sorted(
+            (float(rng.integers(4)), *map(int, rng.choice(4, 2, replace=False)), int(size))
+            for size in rng.integers(0, 40, 12)
+        )
+        network = shared(rates)
+        told = [
+            (now, i, j, Message(Kind.CLOSE, n, i, body=(0,) * size))
+            for n, (now, i, j, size) in enumerate(sends)
+        ]
+        found = arrivals(network, *told)
+        cards = Cards(rates.__getitem__, lambda way: math.inf)
+        queues, now, step, expected = {}, 0.0, 1e-3, {}
+        ahead = deque((s[0], n, s[1:3], HEADER + 8.0 * s[3]) for n, s in enumerate(sends))
+        while ahead or queues:
+            while ahead and ahead[0][0] <= now + 1e-9:
+                _, n, way, nbytes = ahead.popleft()
+                queues.setdefault(way, deque()).append([n, nbytes])
+            now += step
+            for way, pace in cards._paces(list(queues)).items():
+                queues[way][0][1] -= pace * step
+                if queues[way][0][1] <= 0:
+                    expected[queues[way].popleft()[0]] = now
+                    if not queues[way]:
+                        del queues[way]
+        np.testing.assert_allclose(found, [expected[n] for n in range(len(sends))], atol=0.05)
 
 
 def test_no_connection_could_be_faster_without_a_slower_one_paying_for_it():
@@ -251,6 +313,27 @@ def test_the_virtual_cluster_delivers_a_message_when_those_after_it_have_let_it_
     (_, cut), *others = cluster.run(main).values()
     assert [came for came, _ in others] == pytest.approx([2.0, 2.0])
     assert cut == pytest.approx(2.0 + 2 * HEADER / 116.0)  # nothing is under way then
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["cb_static", "cb_dybw", "dsgd_aau", "ad_psgd", "bsp", "adsp"]
+)
+def test_runs_over_uneven_cards_end_and_go_on_from_a_cut_bit_for_bit(tmp_path, algorithm):
+    (tmp_path / "links").write_text("0 2e4\n1 1e4\n2 5e3\n0 1 0.01 inf\n")
+    flags = {
+        "algorithm": algorithm,
+        "workload": "quadratic:dim=30",
+        "workers": 3,
+        "commit_rate": 20,
+    }
+    flags |= {"network": f"links={tmp_path / 'links'}", "graph": "complete", "checkpoint_every": 7}
+    flags |= {"delay": "exponential:mean=0.2" if algorithm != "adsp" else "constant:mean=0.2"}
+    for seed in range(8):
+        whole, parts = (f"{tmp_path}/{name}-{seed}" for name in ("whole", "parts"))
+        run(**flags, seed=seed, iterations=30, run_dir=whole)
+        run(**flags, seed=seed, iterations=19, run_dir=parts)
+        run(**flags, seed=seed, iterations=30, run_dir=parts, resume=True)
+        assert outcome(Path(parts)) == outcome(Path(whole))
 
 
 def test_shared_cards_are_idle_behind_a_cut():

@@ -6,20 +6,20 @@ and of their links so that none could have more without one that has no more tha
 (max-min fairness). Bytes pass through all three at once: a slow link holds up nobody else, and
 nothing of a card lies idle that somebody could use.
 
-So a message that is sent now may hold up one that is under way: what is foretold of a message when
-it is sent is the earliest time at which it can be through, and has to be asked for again then.
-The cost of a question grows with the square of the number of connections at work: this is for
-tens of ranks, not for thousands.
+So a message that is sent now may hold up those that are under way, or let them through sooner:
+whoever sends asks for `next` again. What a message costs grows with the number of connections at
+work: this is for tens of ranks, not for thousands.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
 
 _Way = tuple[int, int]  # from a rank to another
-_NOTHING = 1e-6  # bytes: what rounding leaves of a message
+_ROUNDING = 1e-12  # of a time: ends that differ by less are the same
 
 
 class Cards:
@@ -32,70 +32,58 @@ class Cards:
 
     def __init__(self, card: Callable[[int], float], link: Callable[[_Way], float]):
         self._card, self._link = card, link
-        self._time = 0.0
-        self._under_way: dict[_Way, deque[float]] = {}  # bytes left of messages, oldest first
-        self._through: dict[_Way, deque[float]] = {}  # when those that nobody has taken were so
-
-    def send(self, way: _Way, nbytes: float, now: float) -> float:
-        """Put a message on its way; when it will be through if nothing else is sent."""
-        self._advance(now)
-        self._under_way.setdefault(way, deque()).append(nbytes)
-        return self._foretold(way, len(self._under_way[way]))
-
-    def oldest(self, way: _Way, now: float) -> float:
-        """When the oldest message of `way` that has not been taken is or will be through."""
-        self._advance(now)
-        through = self._through.get(way)
-        return through[0] if through else self._foretold(way, 1)
-
-    def take(self, way: _Way) -> None:
-        """The oldest message of `way` has arrived."""
-        if self._through.get(way):
-            self._through[way].popleft()
-        else:  # but for rounding it is through
-            self._finish(self._under_way, way)
+        self.forget()
 
     def forget(self) -> None:
         """Nothing is under way."""
-        self._under_way.clear()
-        self._through.clear()
+        self._time = 0.0
+        self._left: dict[_Way, deque[float]] = {}  # bytes of messages, oldest first
+        self._pace: dict[_Way, float] = {}
+        self._end: dict[_Way, float] = {}  # of the oldest messages at this pace
 
-    def _advance(self, now: float) -> None:
-        for time, way in self._run(self._under_way, self._time, now):
-            self._through.setdefault(way, deque()).append(time)
-        self._time = max(self._time, now)
+    def send(self, way: _Way, nbytes: float, now: float) -> None:
+        """Put a message on its way."""
+        at_work = way in self._left
+        self._left.setdefault(way, deque()).append(nbytes)
+        if not at_work:
+            self._share(now)
 
-    def _foretold(self, way: _Way, nth: int) -> float:
-        """When the nth message under way on `way` will be through."""
-        copy = {other: deque(left) for other, left in self._under_way.items()}
-        for time, finished in self._run(copy, self._time, math.inf):
-            nth -= finished == way
-            if nth == 0:
-                return time
-        raise ValueError(f"nothing is under way on {way}")
+    @property
+    def next(self) -> float:
+        """When the next message will be through, if nothing is sent before; inf without any."""
+        return min(self._end.values(), default=math.inf)
 
-    def _run(
-        self, under_way: dict[_Way, deque[float]], begin: float, end: float
-    ) -> Iterator[tuple[float, _Way]]:
-        """Let time pass from `begin` to `end`: each message that gets through, and when."""
-        time = begin
-        while under_way and time < end:
-            paces = self._paces(list(under_way))
-            step = min(under_way[way][0] / pace for way, pace in paces.items())
-            passed = min(step, end - time)
-            for way, pace in paces.items():
-                under_way[way][0] -= pace * passed if passed else 0.0
-            time = time + step if step <= end - time else end
-            for way, pace in paces.items():
-                if pace == math.inf or under_way[way][0] <= _NOTHING:
-                    self._finish(under_way, way)
-                    yield time, way
+    def through(self, now: float) -> list[_Way]:
+        """The ways whose oldest message is through by `now`; it is gone then."""
+        until = now + _ROUNDING * now
+        done = [way for way, end in self._end.items() if end <= until]
+        if done:
+            self._share(now, done)
+        return done
 
-    @staticmethod
-    def _finish(under_way: dict[_Way, deque[float]], way: _Way) -> None:
-        under_way[way].popleft()
-        if not under_way[way]:
-            del under_way[way]
+    def foretold(self, way: _Way) -> float:
+        """When the newest message of `way` will be through, if nothing else is sent."""
+        alone = Cards(self._card, self._link)
+        for name in ("_time", "_left", "_pace", "_end"):
+            setattr(alone, name, copy.deepcopy(getattr(self, name)))
+        while way in alone._left:
+            time = alone.next
+            alone.through(time)
+        return time
+
+    def _share(self, now: float, done: Collection[_Way] = ()) -> None:
+        """Bytes pass until `now`; then the first messages of the ways that are `done` are gone, and
+        the others go on at the paces that are fair from here."""
+        passed, self._time = now - self._time, now
+        for way, pace in self._pace.items():
+            if passed and way not in done:
+                self._left[way][0] = max(0.0, self._left[way][0] - pace * passed)
+        for way in done:
+            self._left[way].popleft()
+            if not self._left[way]:
+                del self._left[way]
+        self._pace = self._paces(list(self._left))
+        self._end = {way: now + self._left[way][0] / pace for way, pace in self._pace.items()}
 
     def _paces(self, ways: list[_Way]) -> dict[_Way, float]:
         """Bytes per second of each connection at work: the rate of whatever is shortest is divided

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cbdybw.clusters.instants import CONTROL, DATA, LATE
@@ -85,14 +86,31 @@ class Mortality:
     def post(self, sender: VirtualWorker, dest: int, message: Message) -> None:
         """Let the message come when both its ends are able to talk."""
         cluster, now, node = self._cluster, self._cluster.time, self._cluster._nodes[dest]
-        itself, link = dest == sender.rank, (sender.rank, dest)
-        prompt = itself or cluster._network.instant
-        due, behind = now, False
-        if not prompt:
-            due, behind = cluster._network.arrival(sender.rank, dest, message, now)
+        itself = dest == sender.rank
         leaves = sender._watch.wakes(now) if itself else sender._watch.hears(now)
-        at = due + (leaves - now)
-        at = node._watch.wakes(at) if itself else node._watch.hears(at)
+        lives = sender.restarts, node.restarts
+        hold = partial(self._hold, sender, node, message, lives, leaves - now)
+        if itself or cluster._network.instant:
+            hold(now, False, prompt=True)
+        elif cluster._network.shares:
+            cluster._share(sender.rank, dest, message, hold)
+        else:
+            hold(*cluster._network.arrival(sender.rank, dest, message, now))
+
+    def _hold(
+        self,
+        sender: VirtualWorker,
+        node: VirtualWorker,
+        message: Message,
+        lives: tuple[int, int],
+        later: float,
+        due: float,
+        behind: bool,
+        prompt: bool = False,
+    ) -> None:
+        """The message, which leaves `later` than it was sent, would else arrive when `due`."""
+        cluster, link = self._cluster, (sender.rank, node.rank)
+        at = node._watch.wakes(due + later) if node is sender else node._watch.hears(due + later)
         before = self._held.get(link, -1.0)
         waits = at > due or at <= before
         if waits:
@@ -100,23 +118,21 @@ class Mortality:
         control = message.kind >= FIRST_CONTROL
         if prompt and not waits:
             if control:
-                sender._control_sent = now
-            elif sender._control_sent != now:
+                sender._control_sent = cluster.time
+            elif sender._control_sent != cluster.time:
                 cluster._deliver((node, message))
                 return
             behind = True
         cluster._last_arrival = max(cluster._last_arrival, at)
         place = CONTROL if control or behind or waits else DATA
-        arrival = Arrival(node, message, sender.restarts, node.restarts, cluster._number + 1, waits)
-        cluster._at(at, place, self._arrive, arrival)
+        cluster._at(
+            at, place, self._arrive, Arrival(node, message, *lives, cluster._number + 1, waits)
+        )
 
     def _arrive(self, arrival: Arrival) -> None:
         """Nothing is heard of the dead once their death is known, nor by those who follow them.
         What a spell that has begun meanwhile holds back stays in its place on its link."""
         node, message, life, theirs, number, waited = arrival
-        network = self._cluster._network
-        if network.shares and self._cluster._held_up(node.rank, message, self._arrive, arrival):
-            return
         if life != self.deaths.get(message.source, 0) or theirs != node.restarts:
             return
         now, link = self._cluster.time, (message.source, node.rank)

@@ -21,7 +21,7 @@ import hashlib
 import math
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -32,7 +32,8 @@ from cbdybw.errors import BadInput
 
 HEADER = 16  # bytes of a message beside its body (8 bytes each) and its vector [choice]
 _FREE = (0.0, math.inf)
-_ROUNDING = 1e-9  # seconds
+Then = Callable[[float, bool], None]
+"""What happens when it is known when a message arrives, and whether right behind control."""
 
 
 class Network:
@@ -67,7 +68,7 @@ class Network:
             card=lambda rank: self._card_rates.get(rank, bandwidth),
             link=lambda way: self._links.get(way, _FREE)[1],
         )
-        self._under_way: dict[tuple[int, int], deque[tuple[Message, float]]] = {}
+        self._under_way: dict[tuple[int, int], deque[tuple[Message, float, Then]]] = {}
         self._card_free: dict[int, float] = {}
         self._last: dict[tuple[int, int], tuple[float, bool]] = {}
         self._many = 1024  # links remembered before those that are idle are forgotten
@@ -75,19 +76,45 @@ class Network:
     def arrival(self, source: int, dest: int, message: Message, now: float) -> tuple[float, bool]:
         """When the message arrives, and whether it comes right behind control on its link.
 
-        Where cards are shared, that is the earliest it can be: ask `due` again then.
+        Where cards are shared, that is so if nothing else is sent: see `share`.
         """
+        nbytes, latency, bandwidth = self._facts(source, dest, message)
+        if self.shares:
+            self._cards.send((source, dest), nbytes, now)
+            return self._cards.foretold((source, dest)) + latency, False
+        sent = max(now, self._card_free.get(source, 0.0)) + nbytes / bandwidth
+        self._card_free[source] = sent
+        return self._in_order(source, dest, message, sent + latency, now)
+
+    def share(self, source: int, dest: int, message: Message, now: float, then: Then) -> None:
+        """Put a message on its way over shared cards; `through` says when it has passed them."""
+        nbytes, latency, _ = self._facts(source, dest, message)
+        self._cards.send((source, dest), nbytes, now)
+        self._under_way.setdefault((source, dest), deque()).append((message, latency, then))
+
+    @property
+    def next(self) -> float:
+        """When the next message will have passed the cards, if nothing is shared before; or inf."""
+        return self._cards.next
+
+    def through(self, now: float) -> Iterator[tuple[Then, float, bool]]:
+        """The messages that have passed the cards by now: what was said with each, when it arrives,
+        and whether it comes right behind control on its link."""
+        for way in self._cards.through(now):
+            message, latency, then = self._under_way[way].popleft()
+            yield then, *self._in_order(*way, message, now + latency, now)
+
+    def _facts(self, source: int, dest: int, message: Message) -> tuple[int, float, float]:
+        """Bytes of a message, seconds that it travels, and the bandwidth that it has alone."""
         latency, bandwidth = self._links.get((source, dest), self._default)
         nbytes = HEADER + 8 * len(message.body)
         nbytes += message.vector.nbytes if message.vector is not None else 0
-        travel = latency + self._extra(source, dest, message)
-        if self.shares:
-            sent = self._cards.send((source, dest), nbytes, now)
-            self._under_way.setdefault((source, dest), deque()).append((message, travel))
-        else:
-            sent = max(now, self._card_free.get(source, 0.0)) + nbytes / bandwidth
-            self._card_free[source] = sent
-        time = sent + travel
+        return nbytes, latency + self._extra(source, dest, message), bandwidth
+
+    def _in_order(
+        self, source: int, dest: int, message: Message, time: float, now: float
+    ) -> tuple[float, bool]:
+        """When a message arrives that could at `time`: not before those sent before it."""
         last, behind = self._last.get((source, dest), (-1.0, False))
         time = max(time, last)
         behind = time == last and behind
@@ -95,20 +122,6 @@ class Network:
         if len(self._last) > self._many:
             self._forget_idle(now)
         return time, behind
-
-    def due(self, source: int, dest: int, message: Message, now: float) -> float:
-        """When a message that was to arrive now does arrive: later, if what was sent after it has
-        held it up. Ask in the order of each link; once it was `now` there is no need to."""
-        way = source, dest
-        under_way = self._under_way.get(way)
-        if not under_way or under_way[0][0] is not message:
-            return now
-        time = self._cards.oldest(way, now) + under_way[0][1]
-        if time > now + _ROUNDING:
-            return time
-        self._cards.take(way)
-        under_way.popleft()
-        return now
 
     def _forget_idle(self, now: float) -> None:
         """Drop links on which nothing is under way: all pairs of 10,000 ranks fill the memory."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import gc
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -19,7 +21,7 @@ import numpy as np
 from cbdybw.clusters.batching import InFlight
 from cbdybw.clusters.instants import CONTROL, DATA, LATE
 from cbdybw.clusters.mortality import Mortality
-from cbdybw.clusters.network import Network
+from cbdybw.clusters.network import Network, Then
 from cbdybw.clusters.trace import Event, Span, Trace
 from cbdybw.clusters.virtual_worker import Activity, Alarm, Killed, VirtualWorker, suspend
 from cbdybw.clusters.worker import FIRST_CONTROL, Match, Message, Worker, describe
@@ -120,7 +122,8 @@ class VirtualCluster:
         self._arrivals: dict[tuple, list[Arrival]] = {}  # of open collectives
         self._running: Activity
         self._unfinished = 0
-        self._last_arrival = 0.0  # of any message so far
+        self._last_arrival = 0.0  # of any message of which it is known
+        self._expected = 0  # the number of the last word on who passes shared cards next
         self._mortality = Mortality(self, replaces, corrupt) if faults else None
         self._deaths = self._mortality.deaths if faults else {}
         self.lost: list[int] = []
@@ -289,10 +292,36 @@ class VirtualCluster:
             # Data does not overtake what its sender said at this very instant.
             self._at(now, CONTROL, self._deliver, (self._nodes[dest], message))
             return
-        arrival, behind = self._network.arrival(sender.rank, dest, message, now)
-        self._last_arrival = max(self._last_arrival, arrival)
-        place = CONTROL if control or behind else DATA
-        self._at(arrival, place, self._deliver, (self._nodes[dest], message))
+        delivery = self._nodes[dest], message
+        if self._network.shares:
+            then = partial(self._arrives, delivery)
+            self._share(sender.rank, dest, message, then)
+        else:
+            self._arrives(delivery, *self._network.arrival(sender.rank, dest, message, now))
+
+    def _arrives(self, delivery: tuple[VirtualWorker, Message], at: float, behind: bool) -> None:
+        """It is known when a message arrives."""
+        self._last_arrival = max(self._last_arrival, at)
+        control = behind or delivery[1].kind >= FIRST_CONTROL
+        self._at(at, CONTROL if control else DATA, self._deliver, delivery)
+
+    def _share(self, source: int, dest: int, message: Message, then: Then) -> None:
+        """Send a message over cards that are shared; `then` is told when it arrives, once it is
+        through: what is sent in the meantime changes that."""
+        self._network.share(source, dest, message, self.time, then)
+        self._expect()
+
+    def _expect(self) -> None:
+        """Have the next message pass the cards; what was expected before is called off."""
+        self._expected += 1
+        if self._network.next < math.inf:
+            self._at(self._network.next, DATA, self._through, self._expected)
+
+    def _through(self, number: int) -> None:
+        if number == self._expected:
+            for then, at, behind in self._network.through(self.time):
+                then(at, behind)
+            self._expect()
 
     def _post_all(self, sender: VirtualWorker, message: Message) -> None:
         one_by_one = self._mortality is not None and not self._mortality.calm()
@@ -306,18 +335,8 @@ class VirtualCluster:
 
     def _deliver(self, delivery: tuple[VirtualWorker, Message]) -> None:
         worker, message = delivery
-        if self._network.shares and self._held_up(worker.rank, message, self._deliver, delivery):
-            return
         self.trace.event(worker.rank, self.time, message.kind, message.iteration, message.source)
         worker._put(message)
-
-    def _held_up(self, dest: int, message: Message, action: Callable, delivery: Any) -> bool:
-        """Whether what was sent after `message` has held it up: it is delivered later then."""
-        due = self._network.due(message.source, dest, message, self.time)
-        if due > self.time:
-            self._last_arrival = max(self._last_arrival, due)
-            self._at(due, CONTROL, action, delivery)
-        return due > self.time
 
     def _deliver_all(self, message: Message) -> None:
         self.trace.broadcast(self.size, self.time, message.kind, message.iteration, message.source)
@@ -376,9 +395,12 @@ class VirtualCluster:
 
     def _save(self, arrivals: list[Arrival]) -> None:
         """All workers are here and no message is under way: a consistent cut."""
-        if self._last_arrival > self.time:  # something was held up meanwhile
-            self._at(self._last_arrival, LATE, self._save, arrivals)
-            return
+        if self._network.shares:  # it is known only now when some of them come
+            passes = self._network.next
+            there = max(self._last_arrival, passes if passes < math.inf else 0.0)
+            if there > self.time:
+                self._at(there, LATE, self._save, arrivals)
+                return
         self._release(arrivals, Span.CHECKPOINT)  # first: a resumed run has these in its trace too
         self._network.forget()
         for node in self._nodes:
