@@ -93,6 +93,9 @@ class Slurm:
 
     def __enter__(self) -> Slurm:
         install(("sbatch", "slurmctld", "slurmd", "munged"), _PACKAGES)
+        # slurmd looks for PMIx when it starts, in Debian by a name that only this package has.
+        if not list(Path("/usr/lib").glob("*/pmix2/lib/libpmix.so")):
+            install(("libpmix.so",), ("libpmix-dev",))  # no program, so never there by itself
         began = time.monotonic()
         self._write()
         with contextlib.ExitStack() as stack:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from cbdybw.storage.run_directory import RunDirectory
-from tests.cluster.machine import install
 from tests.cluster.slurm import NODES, Slurm, running
 from tests.cluster.submitting import submitting
 from tests.runs import ROOT, run
@@ -140,9 +139,6 @@ def test_a_preempted_run_goes_on_when_there_is_room(slurm, home, figures):
 
 
 def test_srun_starts_the_ranks_too_but_they_do_not_outlive_one_of_them(slurm, home):
-    # Debian's plugin looks for the library under the name that only this package has.
-    if not list(Path("/usr/lib").glob("*/pmix2/lib/libpmix.so")):
-        install(("libpmix.so",), ("libpmix-dev",))
     (home / "kill.toml").write_text(KILL)
     train = f".venv/bin/python -m experiments.train --cluster=mpi --workers=6 {SMALL} "
     train += "--algorithm=cb_full --iterations=80 --recovery=without --faults=kill.toml"
