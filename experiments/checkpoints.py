@@ -31,22 +31,23 @@ class Checkpoints:
         recorder: Recorder,
         trace: Trace,
         about: Mapping[str, Any],
+        owner: Owner | None,
     ):
-        """`about`: what every checkpoint says of itself, beside its k and its clock. `owner`, where
-        it is set, is asked whether the folder is still ours."""
+        """`about`: what every checkpoint says of itself, beside its k and its clock. `owner` is
+        asked, on the root, whether the folder is still ours."""
         self._directory, self._process, self._ranks = directory, process, ranks
         self._recorder, self._trace, self._about = recorder, trace, about
+        self._owner = owner
         self._arrays: dict[str, np.ndarray] = {}
         self._k = 0
-        self.owner: Owner | None = None
 
     def save(self, rank: int, state: State) -> None:
         """Take the state of `rank`; with the last of this process's ranks, write the file."""
         self._k = state.k
         self._arrays |= {f"state/{rank}/{key}": a for key, a in _to_arrays(state).items()}
         if rank == self._ranks[-1]:
-            if self.owner is not None:
-                self.owner.check()
+            if self._owner is not None:
+                self._owner.check()
             self._arrays |= _recorder_to_arrays(self._recorder)
             self._directory.save_part(self._k, self._name, self._arrays)
             self._trace.flush(self._directory.trace, self._process, self._k)

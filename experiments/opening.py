@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from cbdybw.clusters.guard import say
-from cbdybw.errors import BadInput
+from cbdybw.errors import BadInput, Unwritable
 from cbdybw.storage import ownership
 from cbdybw.storage.run_directory import RunDirectory
 from experiments import environment
@@ -32,14 +32,18 @@ def check(settings: Settings) -> None:
     """Refuse a folder that can neither be made nor resumed."""
     if not settings.run_dir:
         return
-    directory = RunDirectory(settings.run_dir)
-    if settings.resume:
-        _check_resumable(settings, directory)
-        return
-    if directory.path.is_dir():
-        given = f"--run_dir={directory.path}"
-        ownership.check_is_free(directory.path, environment.job(), given)
-    directory.check_is_new()
+    directory, given = RunDirectory(settings.run_dir), f"--run_dir={settings.run_dir}"
+    try:
+        if settings.resume:
+            _check_resumable(settings, directory)
+            return
+        if directory.path.is_dir():
+            ownership.check_is_free(directory.path, environment.job(), given)
+        directory.check_is_new()
+    except Unwritable:
+        raise
+    except OSError as error:
+        raise BadInput(f"{given}: {error.strerror}; name another") from None
 
 
 def _check_resumable(settings: Settings, directory: RunDirectory) -> None:
@@ -56,7 +60,7 @@ def _check_resumable(settings: Settings, directory: RunDirectory) -> None:
     done = cut["k"] if cut else 0
     if done >= settings.iterations:
         raise BadInput(f"--iterations={settings.iterations}: {done} are done already; use more")
-    ended = directory.manifest()["status"] in ("finished", "diverged")
+    ended = directory.manifest().get("status") in ("finished", "diverged")
     if ended and not (cut and _goes_further(settings, before)):
         raise BadInput(
             f"{given} has ended; "
@@ -102,7 +106,7 @@ def open_run(settings: Settings, data: dict[str, Any]) -> Opened | None:
 
 
 def _check_data(directory: RunDirectory, data: dict[str, Any]) -> None:
-    if directory.manifest()["data_sha256"] != data["sha256"]:
+    if directory.manifest().get("data_sha256") != data["sha256"]:
         raise BadInput(
             f"--resume: --run_dir={directory.path} was begun on other data than this; "
             "give the same --data_dir"

@@ -23,7 +23,7 @@ from cbdybw.algorithms import ALGORITHMS
 from cbdybw.algorithms.plan import State, shards
 from cbdybw.clusters import signals
 from cbdybw.clusters.guard import guard
-from cbdybw.clusters.launch import placement
+from cbdybw.clusters.launch import is_root, placement
 from cbdybw.clusters.root import on_root
 from cbdybw.clusters.trace import Event, Trace
 from cbdybw.clusters.worker import keyed_rng
@@ -82,17 +82,36 @@ def outcome(settings: Settings, log: Log) -> Outcome | None:
     on_root(lambda: opening.check(settings), mpi)
     pieces = building.build(settings, log)
     opened = on_root(lambda: opening.open_run(settings, pieces.data), mpi)
-    session = _Session(settings, pieces)
-    with session.owning(opened), session.end_noted():
+    with _owned(settings, opened) as owner:
+        session = _Session(settings, pieces, owner)
         states = session.train(opened and opened.cut)
         return session.close(states, began)
+
+
+@contextlib.contextmanager
+def _owned(settings: Settings, opened: Opened | None) -> Iterator[Owner | None]:
+    """On the root: meanwhile nobody else writes to the run folder, and whatever ends the run before
+    its time stands in its manifest."""
+    if opened is None or not is_root():
+        yield None
+        return
+    directory = RunDirectory(settings.run_dir)
+    with Owner(directory.path, opened.number, lose=signals.end) as owner:
+        try:
+            yield owner
+        except BaseException as error:
+            with contextlib.suppress(OSError, BadInput, Evicted):  # gone, or another run's by now
+                owner.check()
+                why = f"{type(error).__name__}: {error}"
+                directory.ended(status=_status(error), failure=why)
+            raise
 
 
 class _Session:
     """One process's part in a run, from the first iteration on."""
 
-    def __init__(self, settings: Settings, pieces: Pieces):
-        self.settings, self.pieces = settings, pieces
+    def __init__(self, settings: Settings, pieces: Pieces, owner: Owner | None):
+        self.settings, self.pieces, self._owner = settings, pieces, owner
         self.mpi = settings.cluster == "mpi"
         self.process = (placement() or (0, 1))[0] if self.mpi else 0
         self.ranks = (self.process,) if self.mpi else range(settings.ranks)
@@ -118,34 +137,11 @@ class _Session:
             self.recorder,
             self.trace,
             about={"limits": opening.limits(settings)},
+            owner=owner,
         )
         self.cluster = building.build_cluster(
             settings, pieces, trace=self.trace, recorder=self.recorder, saver=self.saver
         )
-
-    @contextlib.contextmanager
-    def owning(self, opened: Opened | None) -> Iterator[None]:
-        """Nobody else writes to the run folder meanwhile."""
-        if opened is None or self.process != 0:
-            yield
-            return
-        with Owner(self.directory.path, opened.number, lose=signals.end) as owner:
-            self._owner = self.saver.owner = owner
-            yield
-
-    @contextlib.contextmanager
-    def end_noted(self) -> Iterator[None]:
-        """Whatever ends the run before its time stands in its manifest."""
-        try:
-            yield
-        except Evicted:
-            raise  # the manifest is another run's
-        except BaseException as error:
-            if self.directory is not None and self.process == 0:
-                with contextlib.suppress(OSError, BadInput):  # its folder may be gone
-                    why = f"{type(error).__name__}: {error}"
-                    self.directory.ended(status=_status(error), failure=why)
-            raise
 
     def train(self, cut: dict[str, Any] | None) -> dict[int, State]:
         """The loop, from the checkpoint `cut` on if there is one; the last states of our ranks."""

@@ -46,13 +46,20 @@ def taken(folder: Path, job: Job | None = None) -> int:
     return take(folder, job, "--run_dir=x", log=lambda line: None)
 
 
+def check_lives(folder: Path) -> None:
+    with pytest.raises(BadInput, match="in use"):
+        check_is_free(folder, None, "")
+
+
 def test_a_free_folder_is_taken_and_given_back(tmp_path):
     number = taken(tmp_path, Job("5"))
     said = json.loads((tmp_path / "owner.1.json").read_text())
     assert (number, said["process"], said["job"]) == (1, os.getpid(), "5")
     with Owner(tmp_path, number, lose=pytest.fail):
-        assert owners(tmp_path) == ["owner.1.json"]
-    assert owners(tmp_path) == []
+        check_lives(tmp_path)
+    check_is_free(tmp_path, None, "")
+    assert taken(tmp_path) == 2  # a number is never given twice
+    assert owners(tmp_path) == ["owner.2.json"]
 
 
 def test_a_living_owner_is_named_with_host_process_and_job(tmp_path):
@@ -144,7 +151,7 @@ def test_the_same_start_of_a_job_is_refused_like_any_other(tmp_path):
 def test_a_damaged_owner_counts_as_long_as_it_is_fresh(tmp_path, quick, text):
     path = tmp_path / "owner.1.json"
     path.write_text(text)
-    with pytest.raises(BadInput, match=r"in use by process \? on an unknown host"):
+    with pytest.raises(BadInput, match="in use by a process of which its owner file says nothing"):
         taken(tmp_path)
     os.utime(path, times=(LONG_AGO, LONG_AGO))
     assert taken(tmp_path) == 2
@@ -182,7 +189,10 @@ def test_a_slow_taker_yields_to_who_came_later(tmp_path, quick, monkeypatch):
     """It found owner 1 dead, slept, and woke when 2 had come and gone and 3 was at work."""
     owner_file(tmp_path, 1, LONG_AGO)
 
+    judges = ownership._is_dead
+
     def sleeps(*args):
+        monkeypatch.setattr(ownership, "_is_dead", judges)
         (tmp_path / "owner.1.json").unlink()
         owner_file(tmp_path, 3)
         return True
@@ -191,6 +201,54 @@ def test_a_slow_taker_yields_to_who_came_later(tmp_path, quick, monkeypatch):
     with pytest.raises(BadInput, match="in use by process 7 on far"):
         taken(tmp_path)
     assert owners(tmp_path) == ["owner.3.json"]
+
+
+def test_a_taker_that_is_overtaken_by_one_that_has_left_tries_again(tmp_path, quick, monkeypatch):
+    owner_file(tmp_path, 1, LONG_AGO)
+    links = ownership._link
+
+    def slowly(folder, number, job):
+        monkeypatch.setattr(ownership, "_link", links)
+        (folder / "owner.1.json").unlink()
+        owner_file(folder, 3, 0.0)
+        return links(folder, number, job)
+
+    monkeypatch.setattr(ownership, "_link", slowly)
+    assert taken(tmp_path) == 4
+    assert owners(tmp_path) == ["owner.4.json"]
+
+
+def test_an_owner_that_comes_back_does_nothing_to_those_who_came_after_it(tmp_path, quick):
+    """It was cut off; a second one came and left, and a third one is at work."""
+    number = new(tmp_path, None)
+    lost = threading.Event()
+    with Owner(tmp_path, number, lose=lambda loss: lost.set()):
+        (tmp_path / "owner.1.json").unlink()
+        path = owner_file(tmp_path, 3)
+        assert lost.wait(20)
+    assert path.stat().st_mtime > LONG_AGO
+    assert owners(tmp_path) == ["owner.3.json"]
+
+
+@pytest.mark.parametrize("said", [{"process": None}, {"machine": None}, {"born": "x"}])
+def test_an_owner_that_says_nonsense_counts_as_long_as_it_is_fresh(tmp_path, quick, said):
+    path = owner_file(tmp_path, 1, **said)
+    with pytest.raises(BadInput, match="in use by process"):
+        taken(tmp_path)
+    os.utime(path, times=(LONG_AGO, LONG_AGO))
+    assert taken(tmp_path) == 2
+
+
+def test_a_folder_in_the_place_of_an_owner_is_no_reason_to_fall_over(tmp_path, quick):
+    (tmp_path / "owner.1.json").mkdir()
+    with pytest.raises(BadInput, match="in use by a process of which its owner file says nothing"):
+        taken(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "not a folder").write_text("")
+    with pytest.raises(Unwritable, match="not a folder: cannot be written"):
+        ownership._link(tmp_path / "not a folder", 1, None)
 
 
 def test_an_owner_gives_signs_of_life(tmp_path, quick):
@@ -207,6 +265,7 @@ def test_an_owner_gives_signs_of_life(tmp_path, quick):
     ("how", "kind", "words"),
     [
         ("taken", Evicted, r"process 7 on far \(job 17_2\) has taken over this run folder"),
+        ("file gone", Evicted, "somebody has taken over this run folder"),
         ("gone", Unwritable, "its folder is gone: begin anew in another one"),
     ],
 )
@@ -225,10 +284,11 @@ def test_an_owner_learns_that_its_folder_is_no_longer_its_own(tmp_path, quick, h
             owner_file(folder, 2)
         else:
             (folder / "owner.1.json").unlink()
+        if how == "gone":
             folder.rmdir()
         assert told.wait(20)
         with pytest.raises(kind, match=words):
             owner.check()
     assert [type(loss) for loss in losses] == [kind]
     if how == "taken":
-        assert owners(folder) == ["owner.2.json"]
+        check_lives(folder)

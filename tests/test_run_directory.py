@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from cbdybw.errors import BadInput
+from cbdybw.storage import ownership
 from cbdybw.storage.run_directory import RunDirectory
 from tests.runs import COMMAND, ROOT, arguments, result, run
 
@@ -184,7 +185,13 @@ def test_a_run_leaves_all_of_its_files_behind(tmp_path):
     with open(directory.path / "metrics.jsonl") as file:
         assert all(json.loads(line) for line in file)
     files = {"checkpoints", "flags.txt", "manifest.json", "metrics.jsonl", "result.npz", "trace"}
-    assert set(os.listdir(directory.path)) == files  # no owner, and no room reserved any more
+    assert set(os.listdir(directory.path)) == files | {"owner.1.json"}  # no room reserved any more
+    ownership.check_is_free(directory.path, None, "")
+
+
+def test_a_name_that_cannot_be_is_refused(tmp_path):
+    with pytest.raises(BadInput, match=r"^--run_dir=.*n: File name too long; name another$"):
+        run(workload="quadratic", run_dir=str(tmp_path / ("n" * 300)))
 
 
 def test_a_run_that_fails_says_so_in_its_manifest_and_can_be_resumed(tmp_path):

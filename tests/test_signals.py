@@ -1,6 +1,7 @@
 """What a batch system tells a run by signals: stop after the next checkpoint, or at once."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -9,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from cbdybw.clusters.launch import mpirun
+from cbdybw.storage.ownership import check_is_free
 from cbdybw.storage.run_directory import RunDirectory
 from tests.mpirun import alive
 from tests.runs import COMMAND, ROOT, arguments, outcome, run
 
-WARNING = "SIGUSR2: the run stops after its next checkpoint"
+WARNING = "SIGUSR2: the run stops after its next checkpoint, if there is to be one"
 LONG = {"workload": "quadratic:dim=50", "eval_every": 0, "checkpoint_every": 20, "workers": 3}
 
 
@@ -79,7 +81,7 @@ def test_a_cancelled_run_says_so_and_leaves_a_folder_that_can_be_resumed(tmp_pat
     directory = RunDirectory(tmp_path / "a")
     assert directory.manifest()["status"] == "cancelled"
     assert directory.manifest()["failure"] == f"Cancelled: {said}"
-    assert not list((tmp_path / "a").glob("owner*"))
+    check_is_free(tmp_path / "a", None, "")
     run(**LONG, **flags, run_dir=str(tmp_path / "a"), resume=True)
     run(**LONG, **flags, run_dir=str(tmp_path / "b"))
     assert outcome(tmp_path / "a") == outcome(tmp_path / "b")
@@ -128,8 +130,26 @@ def test_a_cancelled_mpirun_leaves_the_status_cancelled_and_no_rank(tmp_path):
     assert (code, lines) == (1, [])  # of mpirun, which passes nothing on any more
     directory = RunDirectory(tmp_path / "a")
     assert directory.manifest()["status"] == "cancelled"
-    assert not list((tmp_path / "a").glob("owner*"))
+    check_is_free(tmp_path / "a", None, "")
     assert directory.last_checkpoint()["k"] > 0
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_rank_that_is_ended_alone_does_not_leave_the_others_waiting(tmp_path, rank):
+    process = started(tmp_path / "a", 3, **MPI | {"iterations": 100_000})
+    ranks = [pid for pid in alive(str(tmp_path)) if pid != process.pid]
+    (chosen,) = (pid for pid in ranks if f"OMPI_COMM_WORLD_RANK={rank}" in _environment(pid))
+    os.kill(chosen, signal.SIGTERM)
+    code, lines = ended(process)
+    assert code == 1
+    assert re.fullmatch(rf"rank {rank} was lost in iteration \d+; the run ends", lines[-1])
+    status = RunDirectory(tmp_path / "a").manifest()["status"]
+    assert status == ("failed" if rank else "cancelled")
+
+
+def _environment(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
 
 
 @pytest.mark.mpi

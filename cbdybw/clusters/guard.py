@@ -140,13 +140,15 @@ def _refuse(error: BadInput) -> None:
 
 
 def _stop(stop: Interrupted | Cancelled) -> NoReturn:
-    """Leave, the root last: by then it has written how the run ended."""
+    """Leave; by now the root has written how the run ended, or is about to."""
     if is_root():
         say(str(stop))
     if isinstance(stop, Cancelled):
+        if placement() is None:
+            leave(128 + stop.signum)
         if not is_root():
-            time.sleep(_LONGER)
-        leave(128 + stop.signum)
+            time.sleep(_LINGER)
+        die()  # mpirun ends all if it was told to; else the others have to notice
     world = _world()
     if world is not None:
         _all_here(world, _WRITTEN)

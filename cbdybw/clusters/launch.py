@@ -51,6 +51,7 @@ def mpirun(
     """
     argv = [_mpirun(), *(["--with-ft", "ulfm"] if ulfm else [])]
     argv += ["--oversubscribe", "--bind-to", "none"]  # bound, two ranks would share one core
+    argv += ["--prtemca", "ras", "^slurm"]  # within a job of several nodes, too, on this machine
     argv += ["--mca", "osc", "^ucx"]  # unused; warns on machines without such a network
     argv += ["-n", str(ranks), *command]
     return argv, _environment()

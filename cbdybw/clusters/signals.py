@@ -43,11 +43,11 @@ def end(why: BaseException) -> None:
 def _warn(signum: int, frame: FrameType | None) -> None:
     global _warned
     if not _warned and is_root():
-        say("SIGUSR2: the run stops after its next checkpoint")
+        say("SIGUSR2: the run stops after its next checkpoint, if there is to be one")
     _warned = True
 
 
 def _end(signum: int, frame: FrameType | None) -> None:
     for ending in _ENDING:  # the end must not be ended itself
-        signal.signal(ending, signal.SIG_IGN)
+        signal.signal(ending, lambda *_: None)
     raise _why or Cancelled(signum)

@@ -79,7 +79,7 @@ class Strikes:
                 self._strike()
 
     def _note(self, fault: Fault, clock: float) -> None:
-        if self._notes is None:
+        if not self._notes:
             return
         said = {
             "rank": self._rank,

@@ -7,6 +7,7 @@ with Wire(ports=2) as wire, Ganesha(wire, folder, {"/runs": shared}) as server:
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import subprocess
@@ -29,26 +30,38 @@ class Ganesha:
     Args:
         folder: for configuration, logs and the state that outlives a restart.
         exports: names for clients, and the folders behind them.
+        port: where it listens.
+        old: whether it speaks NFS 3 as well, which names exports by their folders.
     """
 
-    def __init__(self, wire: Wire, folder: Path, exports: Mapping[str, Path]):
+    def __init__(
+        self,
+        wire: Wire,
+        folder: Path,
+        exports: Mapping[str, Path],
+        port: int = PORT,
+        old: bool = False,
+    ):
         self._wire, self._folder, self._exports = wire, folder, exports
+        self._port, self._old = port, old
         self._process: subprocess.Popen | None = None
         self._starts = 0
+        self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Ganesha:
         install(("ganesha.nfsd",), ("nfs-ganesha", "nfs-ganesha-vfs"))
         (self._folder / "state").mkdir(parents=True)
         (self._folder / "ganesha.conf").write_text(self._configuration())
-        try:
+        with contextlib.ExitStack() as stack:
+            if self._old:
+                self._bind(stack)
+            stack.callback(self._end, signal.SIGTERM)
             self.start()
-        except BaseException:
-            self._end(signal.SIGKILL)
-            raise
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end(signal.SIGTERM)
+        self._stack.close()
 
     def start(self) -> None:
         """Start it, and wait until it answers; RuntimeError with its log where it does not."""
@@ -87,13 +100,31 @@ class Ganesha:
             self._process.kill()
             self._process.wait()
 
+    def _bind(self, stack: contextlib.ExitStack) -> None:
+        """Start the service that NFS 3 makes its ports known by."""
+        install(("rpcbind",), ("rpcbind",))
+        process = subprocess.Popen([*self._wire.inside, "rpcbind", "-f", "-w", "-h", HERE])
+        stack.callback(process.wait, _DOWN)
+        stack.callback(process.terminate)
+        end = time.monotonic() + _UP
+        asks = [*self._wire.inside, "rpcinfo", "-p", HERE]
+        while subprocess.run(asks, capture_output=True, timeout=_UP).returncode:
+            if time.monotonic() > end:
+                raise RuntimeError("rpcbind did not come up")
+            time.sleep(0.05)
+
     def _configuration(self) -> str:
         text = _TEMPLATE.read_text()
+        if self._old:
+            text = text.replace("Protocols = 4;", "Protocols = 3, 4;")
+            text = text.replace(
+                "Enable_RQUOTA = false;", "Enable_RQUOTA = false; Enable_UDP = false;"
+            )
         head, export = re.split(r"(?=^EXPORT \{)", text, flags=re.MULTILINE)
         for number, (name, folder) in enumerate(self._exports.items(), start=1):
             one = export.replace("Export_Id = 1;", f"Export_Id = {number};")
             head += one.replace("@FOLDER@", str(folder)).replace("@EXPORT@", name)
-        known = {"CLIENTS": f"{NET}.0/24", "ADDRESS": HERE, "PORT": str(PORT)}
+        known = {"CLIENTS": f"{NET}.0/24", "ADDRESS": HERE, "PORT": str(self._port)}
         known["STATE"] = str(self._folder / "state")
         for name, value in known.items():
             head = head.replace(f"@{name}@", value)

@@ -36,9 +36,11 @@ class Share(NamedTuple):
 
     Attributes:
         folder: what is mounted as RUNS, as this machine sees it.
+        wire: between server and guests.
     """
 
     folder: Path
+    wire: Wire
     server: Ganesha
     guests: list[Guest]
 
@@ -65,7 +67,7 @@ def shared(folder: Path, work: Path, clients: int) -> Iterator[Share]:
     ):
         for guest in all_:
             _mount(guest)
-        yield Share(folder, server, all_)
+        yield Share(folder, wire, server, all_)
 
 
 def _mount(guest: Guest) -> None:

@@ -24,6 +24,7 @@ for port in $(seq "$0"); do
     ip tuntap add "tap$port" mode tap
     ip link set "tap$port" master switch up
 done
+mount -t tmpfs tmpfs /run
 if test "$#" = 2; then mount -t tmpfs -o "size=$2" tmpfs "$1"; fi
 echo ready
 exec sleep infinity
@@ -33,7 +34,7 @@ MORTAL = ("setpriv", "--pdeathsig", "KILL")
 
 
 class Wire:
-    """A switch with `ports`, the taps tap1, tap2, …, while the block lasts.
+    """A switch with `ports`, the taps tap1, tap2, …, and an empty /run, while the block lasts.
 
     Args:
         disk: a folder, and the size of the small disk that who runs at the switch finds there.
