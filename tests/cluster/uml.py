@@ -184,6 +184,7 @@ class Guest:
             "folder": str(self.folder),
             "name": self.name,
             "address": self.address,
+            "apart": str(40 * self._number),
             "python": sys.executable,
             "program": str(Path(__file__).with_name("guest.py")),
             "path": os.environ["PATH"],
@@ -274,6 +275,9 @@ for memory in /run /mnt /var/lib/nfs /dev/shm; do $b mount -t tmpfs tmpfs $memor
 $b mkdir -p /run/tmp
 $b mount -t hostfs -o {folder} none {folder}
 $b hostname {name}
+# A client marks a file that it alone wants to make by process number and ticks since its boot. In
+# guests that boot together both may be the same, and two of them are told that they have made it.
+for n in $(seq {apart}); do (:); done
 for module in {insmod}; do $b insmod $module; done
 ip link set lo up
 ip addr add {address}/24 dev vec0
