@@ -79,9 +79,13 @@ def commands(submission: Submission, tasks: Iterable[Task], options: str) -> lis
 
 
 def check() -> None:
-    """BadInput where there is no Slurm."""
+    """BadInput where there is no Slurm, or it does not answer."""
     if shutil.which("sbatch") is None:
         raise BadInput("sbatch: not on PATH; log in where Slurm is, or add --local to run it here")
+    try:
+        _queue()
+    except RuntimeError as silence:
+        raise BadInput(f"{silence}; look after Slurm, or add --local to run it here") from None
 
 
 def submit(submission: Submission, tasks: Sequence[Task], options: str) -> None:
