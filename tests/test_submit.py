@@ -150,9 +150,10 @@ def test_local_runs_are_those_of_experiments_train_and_are_not_done_twice(home):
     flags_of_run = {"workload": "quadratic:dim=5", "delay": "exponential:mean=1", "iterations": 40}
     run(**flags_of_run, seed=4, run_dir=str(home / "one"))
     assert outcome(home / "a b" / "runs" / "lrm-4") == outcome(home / "one")
-    before = {path: path.stat().st_mtime_ns for path in (home / "a b").rglob("*")}
+    done = home / "a b" / "runs"
+    before = {path: path.stat().st_mtime_ns for path in done.rglob("*")}
     assert ended(submit(*flags, "--local", cwd=home))[0] == 3
-    assert {path: path.stat().st_mtime_ns for path in (home / "a b").rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in done.rglob("*")} == before
 
 
 LONG = {
