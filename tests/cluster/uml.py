@@ -167,6 +167,8 @@ class Guest:
 
     def _command(self, init: Path) -> list[str]:
         return [
+            # Its own processes have numbers of their own, so that all end with the first of them.
+            *("unshare", "--pid", "--fork", "--kill-child"),
             "linux.uml",
             f"mem={MEMORY}",
             f"umid={self.name}",
