@@ -277,8 +277,8 @@ for memory in /run /mnt /var/lib/nfs /dev/shm; do $b mount -t tmpfs tmpfs $memor
 $b mkdir -p /run/tmp
 $b mount -t hostfs -o {folder} none {folder}
 $b hostname {name}
-# A client marks a file that it alone wants to make by process number and ticks since its boot. In
-# guests that boot together both may be the same, and two of them are told that they have made it.
+# A client marks a file that it alone wants to make by process number and ticks since its boot: the
+# server may take a second one for the first one's repetition. Guests that boot together are alike.
 for n in $(seq {apart}); do (:); done
 for module in {insmod}; do $b insmod $module; done
 ip link set lo up
