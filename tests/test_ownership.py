@@ -265,7 +265,7 @@ def test_an_owner_gives_signs_of_life(tmp_path, quick):
     ("how", "kind", "words"),
     [
         ("taken", Evicted, r"process 7 on far \(job 17_2\) has taken over this run folder"),
-        ("file gone", Evicted, "somebody has taken over this run folder"),
+        ("half gone", Unwritable, "its folder is gone: begin anew in another one"),
         ("gone", Unwritable, "its folder is gone: begin anew in another one"),
     ],
 )

@@ -94,7 +94,7 @@ def test_a_missing_file_is_reported_without_waiting(tmp_path, monkeypatch):
         atomic.read_bytes(tmp_path / "no" / "such" / "file")
 
 
-@pytest.mark.parametrize("number", [errno.ESTALE, errno.ENOENT])
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EREMOTEIO, errno.ENOENT])
 def test_a_reader_tries_again_while_the_name_cache_may_be_stale(tmp_path, number):
     """A local disk has no stale cache, so the error is raised by the reading function itself."""
     path, attempts = tmp_path / "f", []

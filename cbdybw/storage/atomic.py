@@ -254,7 +254,7 @@ def _may_pass(error: OSError, path: Path) -> bool:
 
     Listing a folder makes the client ask the server again.
     """
-    if error.errno == errno.ESTALE:
+    if error.errno in (errno.ESTALE, errno.EREMOTEIO):  # nfs-ganesha, of what is being replaced
         return True
     return error.errno == errno.ENOENT and _is_listed(path.absolute())
 

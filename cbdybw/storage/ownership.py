@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import json
 import os
 import re
@@ -114,9 +115,10 @@ class Owner:
         path = _path(self._folder, self._number)
         with atomic.writing(self._folder, path):
             last = max(_owners(self._folder), default=0)
+            if not last:  # somebody is removing the folder
+                raise Unwritable(self._folder, errno.ENOENT)
             if last != self._number:
-                by = _words(_who(self._folder, last)) if last else "somebody"
-                raise Evicted(self._folder, by)
+                raise Evicted(self._folder, _words(_who(self._folder, last)))
             os.utime(path)
 
     def _beat(self) -> None:
