@@ -46,7 +46,8 @@ _files: list[str] = []  # what --flagfile names
 def main(argv: list[str]) -> int:
     """The binary."""
     del argv
-    signal.signal(signal.SIGTERM, _interrupt)
+    for ending in (signal.SIGINT, signal.SIGTERM):  # a shell may have had us ignore SIGINT
+        signal.signal(ending, _interrupt)
     console = Console(highlight=False)
     with guard():
         submission = _submission()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cbdybw.storage.ownership import check_is_free
 from cbdybw.storage.run_directory import RunDirectory
 from tests.cluster.slurm import Slurm, running
 from tests.cluster.submitting import submitting
@@ -136,7 +137,8 @@ def test_a_cancelled_run_says_so_and_leaves_a_folder_that_goes_on(slurm, tmp_pat
     for folder, job, (code, _, said) in zip(folders, jobs, ends, strict=True):
         assert slurm.show(job)["JobState"] == "CANCELLED"
         assert RunDirectory(folder).manifest()["status"] == "cancelled"
-        assert not [*folder.rglob("*.partial"), *folder.glob("owner*")]
+        assert not list(folder.rglob("*.partial"))
+        check_is_free(folder, None, "")
         assert code == 1
         assert f"{folder.name}: cancelled: Cancelled: ended by SIGTERM" in said[0]
     with submitting(slurm, one, "--out=mpi", "--again", cwd=tmp_path) as mpi:
