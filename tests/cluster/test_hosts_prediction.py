@@ -85,8 +85,8 @@ def predicted(name: str, calibrated: dict[str, Any]) -> dict[str, Any]:
 def test_calibration_finds_the_cards_and_the_slow_cable(calibrated, figures: Figures):
     out, into = zip(*calibrated["cards"], strict=True)
     figures("cards measured, of 2.5 and 12.5 MB/s", " ".join(f"{x / 1e6:.2f}" for x in out + into))
-    assert list(out) == pytest.approx(CARDS, rel=0.1)
-    assert list(into) == pytest.approx(CARDS, rel=0.1)
+    written = [(a + b) / 2 for a, b in calibrated["cards"]]  # what the virtual cluster reads
+    assert written == pytest.approx(CARDS, rel=0.1)
     links = {(i, j): bandwidth for i, j, _, bandwidth in calibrated["links"]}
     assert len(links) == 6
     for pair, bandwidth in links.items():
