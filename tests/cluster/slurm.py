@@ -205,7 +205,11 @@ class Slurm:
     def _daemon(self, stack: contextlib.ExitStack, name: str, *command: str) -> None:
         with open(self.folder / f"{name}.out", "wb") as out:
             process = subprocess.Popen(
-                command, env=self.environ, stdout=out, stderr=out, start_new_session=True
+                ["setpriv", "--pdeathsig", "TERM", *command],  # they do not outlive a killed test
+                env=self.environ,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
             )
         stack.callback(_stop, process)
 
