@@ -99,8 +99,10 @@ def open_run(settings: Settings, data: dict[str, Any]) -> Opened | None:
     cut = directory.last_checkpoint()
     done = cut["k"] if cut else 0
     directory.rewind(done, replace(settings, resume=False).flagfile())
+    before, now = directory.manifest(), environment.manifest()
+    earlier = [*before.get("earlier", ()), {name: before.get(name) for name in now}]
     directory.update_manifest(
-        **environment.manifest(), status="running", resumed_from=done, failure=None
+        **now, status="running", resumed_from=done, failure=None, earlier=earlier
     )
     return Opened(number, cut)
 

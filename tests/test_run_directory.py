@@ -219,7 +219,12 @@ def test_a_run_that_fails_says_so_in_its_manifest_and_can_be_resumed(tmp_path):
     assert directory.manifest()["status"] == "failed"
     assert directory.manifest()["failure"] == f"Unwritable: {said}"
     assert directory.last_checkpoint() is None
+    first = directory.manifest()["process"]
     assert run(**flags, resume=True)["status"] == "finished"
     assert directory.manifest()["status"] == "finished"
     assert directory.manifest()["failure"] is None
+    assert directory.manifest()["process"] == os.getpid()
+    assert (
+        [start["process"] for start in directory.manifest()["earlier"]] == [first] != [os.getpid()]
+    )
     assert [row["iteration"] for row in directory.metrics()] == [0, 10, 20, 25]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from cbdybw.errors import BadInput
+from cbdybw.errors import BadInput, Unwritable
 
 T = TypeVar("T")
 
 
 def on_root(act: Callable[[], T], mpi: bool) -> T:
-    """`act()`, called on rank 0 only; its result, or its BadInput, on every rank."""
+    """`act()`, called on rank 0 only; its result, or its BadInput or Unwritable, on every rank."""
     if not mpi:
         return act()
     from cbdybw.clusters.world import MPI
@@ -20,9 +20,11 @@ def on_root(act: Callable[[], T], mpi: bool) -> T:
     if MPI.COMM_WORLD.rank == 0:
         try:
             outcome = act(), None
-        except BadInput as error:
-            outcome = None, str(error)
+        except (BadInput, Unwritable) as error:
+            outcome = None, error
     value, refusal = MPI.COMM_WORLD.bcast(outcome)
+    if isinstance(refusal, Unwritable):
+        refusal.told = MPI.COMM_WORLD.rank != 0
     if refusal is not None:
-        raise BadInput(refusal)
+        raise refusal
     return value

@@ -12,7 +12,7 @@ elsewhere it is dead once it has not touched its file for STALE seconds by the f
 and does not while it is watched. No two machines' clocks are compared.
 
 **Evicted.** An owner that was cut off from the server for so long may have been taken for dead: it
-finds its file gone, or a higher N, when it comes back, and must write no more.
+finds a higher N when it comes back, and must write no more.
 """
 
 from __future__ import annotations

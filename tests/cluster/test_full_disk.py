@@ -53,6 +53,15 @@ def test_a_full_disk_ends_a_run_with_one_line_and_room_lets_it_go_on(disk, tmp_p
     assert directory.manifest()["status"] == "failed"
     assert "No space left on device" in directory.manifest()["failure"]
     assert {path: path.read_bytes() for path in before} == before
+    with open(disk / "of somebody else", "ab", buffering=0) as file:
+        while _free(disk):
+            file.write(bytes(4096))
+    still = on_ranks(3, "--resume", cwd=tmp_path, run_dir=disk / "a", **FLAGS)
+    assert still.returncode == 1
+    (line,) = still.stderr.splitlines()
+    assert line.startswith(str(disk / "a"))
+    assert line.endswith("cannot be written (No space left on device); make room there and go on")
+    assert {path: path.read_bytes() for path in before} == before
     (disk / "of somebody else").unlink()
     again = on_ranks(3, "--resume", cwd=tmp_path, run_dir=disk / "a", **FLAGS)
     assert again.returncode == 0, again.stderr
