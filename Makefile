@@ -5,7 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 REQUIREMENTS := $(VENV)/.requirements
 
-.PHONY: help setup demo test test-cluster lint horovod clean environment
+DRILLS := $(VENV)/bin/python -m pytest -m cluster -rs tests/cluster
+
+.PHONY: drills-nfs drills-slurm help setup demo test test-cluster lint horovod clean environment
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -20,7 +22,15 @@ test: environment ## run the whole test suite, the tests on MPI included
 	@$(VENV)/bin/python -m pytest
 
 test-cluster: environment ## drills on real NFS, Slurm and several hosts (root on Debian; under 15 min)
-	@$(VENV)/bin/python -m pytest -m cluster -rs tests/cluster
+	@$(DRILLS) --ignore-glob='*/test_slurm_*' --ignore-glob='*/test_nfs_*'
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync drills-nfs drills-slurm
+
+# They mostly wait, so two at once do not disturb each other; those above are about time.
+drills-nfs:
+	@$(DRILLS) --ignore-glob='*/test_[!n]*'
+
+drills-slurm:
+	@$(DRILLS) --ignore-glob='*/test_[!s]*' --ignore-glob='*/test_setup_*'
 
 lint: $(REQUIREMENTS) ## check style and formatting
 	@$(VENV)/bin/ruff check .

@@ -49,8 +49,8 @@ def check(settings: Settings) -> None:
 def _check_resumable(settings: Settings, directory: RunDirectory) -> None:
     given = f"--resume: --run_dir={directory.path}"
     before = _begun_with(directory)
-    directory.check_links(given)
     ownership.check_is_free(directory.path, environment.job(), given)
+    directory.check_links(given)  # only now: under a run at work folders come and go
     if others := settings.differing(before, besides=FREE_TO_CHANGE):
         raise BadInput(
             f"{given} was begun with other flags than {' '.join(others)}; "
